@@ -1,0 +1,34 @@
+"""The commands: `python -m pipeline run|audit …`, Hydra applications with one override syntax."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+EXIT_CODES = """Exit codes: 0 complete; 1 complete, but cells were lost (a native process died or
+hung); 2 usage or input. Verdicts never change the exit code."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run a command; the exit code."""
+    command, *overrides = arguments or ["--help"]
+    if command in {"-h", "--help", "help"} or {"-h", "--help"} & set(overrides):
+        from pipeline.commands import help_screen
+
+        print(help_screen(EXIT_CODES))
+        return 0
+    if command not in {"run", "audit"}:
+        print(
+            f"There is no command {command!r}; there is run, audit. "
+            "`python -m pipeline --help` explains them.",
+            file=sys.stderr,
+        )
+        return 2
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    from pipeline.commands import run_command
+
+    return run_command(command, overrides)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

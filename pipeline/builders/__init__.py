@@ -1,0 +1,107 @@
+"""Token-table builders: the things under test. One short file each, registered by name.
+
+A builder turns a vocabulary into a `TokenTable`: what it *claims* the bytes of each token are,
+which tokens are special, which id ends a text, and how bytes become tokens. `unfixed` and `fixed`
+follow llama.cpp's `common/llguidance.cpp` before and after the fix; `bytes_fixed` and
+`tokenize_fixed` are the two halves of it, so that a failure can be laid at one defect's door.
+
+To add one: a file here with a `Builder` decorated by `@register`, its `conf/builder/<name>.yaml`,
+and a test. No other file changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+from pipeline.errors import ConfigError
+from pipeline.llama import Vocab
+from pipeline.vocabulary import Vocabulary
+
+SPECIAL_MARKER = b"\xff"
+"""The byte that stands before a special token's text in llguidance's token table."""
+
+Tokenize = Callable[[bytes], list[int]]
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """What a builder claims of a vocabulary; every sequence has one entry per id."""
+
+    claimed: list[bytes] = field(repr=False)
+    """Bytes of each token, without the special marker."""
+    special: list[bool] = field(repr=False)
+    """Whether the token is entered behind the special marker."""
+    eos: int
+    """The one id the engine may end a text with; -1 for none."""
+    tokenize: Tokenize | None
+    """Bytes to ids; None lets the engine tokenize greedily and never force."""
+    tokenize_mode: str
+    """Tables of equal bytes and equal mode make the same native tokenizer."""
+
+    @cached_property
+    def engine_bytes(self) -> list[bytes]:
+        """The entries as the engine gets them, special ones behind their marker."""
+        return [
+            SPECIAL_MARKER + claim if special else claim
+            for claim, special in zip(self.claimed, self.special, strict=True)
+        ]
+
+    @cached_property
+    def hash(self) -> str:
+        """sha256 over the table and the tokenize mode."""
+        digest = hashlib.sha256(repr((self.eos, self.tokenize_mode)).encode())
+        for entry in self.engine_bytes:
+            digest.update(len(entry).to_bytes(4, "little"))
+            digest.update(entry)
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a builder may look at: the vocabulary as read, and the live llama.cpp vocabulary."""
+
+    vocabulary: Vocabulary
+    vocab: Vocab
+    survives: Callable[[bytes], bool]
+    """Whether `llama_tokenize` of these bytes returns at all; tried in a process of its own
+    where the vocabulary makes it doubtful."""
+
+
+class Builder(Protocol):
+    """Vocabulary → TokenTable. Raises `BuilderRefused` with a reason."""
+
+    name: str
+    version: int
+    """Counted up whenever the builder's outcome can change; part of `cell_hash`."""
+
+    def build(self, material: Material) -> TokenTable:
+        """The table this builder makes of the vocabulary."""
+        ...
+
+
+_registry: dict[str, Builder] = {}
+
+
+def register(builder: type[Builder]) -> type[Builder]:
+    """Class decorator: make a builder known under its name."""
+    made = builder()
+    _registry[made.name] = made
+    return builder
+
+
+def get(name: str) -> Builder:
+    """The builder of that name; imports the package's builder files on first use."""
+    if not _registry:
+        for module in pkgutil.iter_modules(__path__):
+            importlib.import_module(f"{__name__}.{module.name}")
+    if name not in _registry:
+        raise ConfigError(
+            f"There is no builder {name!r}; there are {', '.join(sorted(_registry))}."
+        )
+    return _registry[name]

@@ -1,0 +1,32 @@
+"""`attr_special`: special tokens told by their attribute, bytes still by `llama_detokenize`.
+
+Follows the public proposal to decide specials by `llama_token_attr` instead of by an empty
+piece (llama.cpp pull request 15837). It mends neither defect: bytes and tokens are as before.
+"""
+
+from __future__ import annotations
+
+from pipeline.builders import Material, TokenTable, bridge, register
+from pipeline.vocabulary import UNRENDERED, Attr
+
+_SPECIAL = UNRENDERED | int(Attr.USER_DEFINED)
+
+
+@register
+class AttrSpecial:
+    """`unfixed`, with control, unknown and user-defined tokens behind the special marker."""
+
+    name = "attr_special"
+    version = 1
+
+    def build(self, material: Material) -> TokenTable:
+        """See the module."""
+        shown = material.vocab.detokenize_each(special=True)
+        marked = (material.vocabulary.attrs & _SPECIAL) != 0
+        return TokenTable(
+            claimed=shown,
+            special=[bool(mark and text) for mark, text in zip(marked, shown, strict=True)],
+            eos=bridge.end_token(material),
+            tokenize=bridge.raw_tokenize(material.vocab),
+            tokenize_mode="llama_tokenize",
+        )

@@ -1,0 +1,66 @@
+"""The steps of llama.cpp's llguidance bridge that its builders share.
+
+Follows `llama_sampler_llg_new_tokenizer` and `llama_sampler_llg_tokenize_fn` in llama.cpp's
+`common/llguidance.cpp`. Nothing here adds or strips a space: the real `llama_detokenize`,
+`llama_token_to_piece` and `llama_tokenize` do whatever they do.
+"""
+
+from __future__ import annotations
+
+from pipeline.builders import Material, Tokenize
+from pipeline.errors import BuilderRefused
+from pipeline.llama import PIECE_LIMIT, Vocab
+
+PROBES = (b"The", b"a b", b"1\n2")
+"""Texts by which the fix tells a byte-exact tokenizer: a prefix, a space within, a newline."""
+
+
+def end_token(material: Material) -> int:
+    """The id the bridge ends a text with: end of turn, else end of sequence, else -1."""
+    vocabulary = material.vocabulary
+    return vocabulary.eot if vocabulary.eot != -1 else vocabulary.eos
+
+
+def entries(plain: list[bytes], special: list[bytes]) -> tuple[list[bytes], list[bool]]:
+    """The bridge's loop: a token that renders as nothing is entered as special, by its text."""
+    claimed: list[bytes] = []
+    marked: list[bool] = []
+    for shown, whole in zip(plain, special, strict=True):
+        if len(shown) > PIECE_LIMIT or len(whole) > PIECE_LIMIT - 1:
+            raise BuilderRefused(
+                f"a token of {max(len(shown), len(whole))} bytes: the bridge aborts above "
+                f"{PIECE_LIMIT}"
+            )
+        claimed.append(shown or whole)
+        marked.append(not shown and bool(whole))
+    return claimed, marked
+
+
+def detokenized_entries(vocab: Vocab) -> tuple[list[bytes], list[bool]]:
+    """Entries as the unfixed bridge fills them in (defect A): `llama_detokenize` of one id."""
+    return entries(vocab.detokenize_each(special=False), vocab.detokenize_each(special=True))
+
+
+def piece_entries(material: Material) -> tuple[list[bytes], list[bool]]:
+    """Entries as the fixed bridge fills them in: `llama_token_to_piece` with lstrip 0."""
+    return entries(material.vocabulary.rendered, material.vocabulary.true_bytes)
+
+
+def raw_tokenize(vocab: Vocab) -> Tokenize:
+    """`tokenize_fn` as the unfixed bridge has it (defect B): `llama_tokenize`, specials parsed."""
+    return lambda data: vocab.tokenize(data, add_special=False, parse_special=True)
+
+
+def probed_tokenize(material: Material) -> Tokenize | None:
+    """`tokenize_fn` as the fixed bridge has it: `llama_tokenize` where the probes come back exact.
+
+    A probe that throws counts as inexact. None stands for greedy.
+    """
+    vocab, tokenize = material.vocab, raw_tokenize(material.vocab)
+    for probe in PROBES:
+        if not material.survives(probe):
+            return None
+        back = b"".join(vocab.piece(token, special=False) for token in tokenize(probe))
+        if back != probe:
+            return None
+    return tokenize

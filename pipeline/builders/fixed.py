@@ -1,0 +1,25 @@
+"""`fixed`: llama.cpp's bridge with both defects mended."""
+
+from __future__ import annotations
+
+from pipeline.builders import Material, TokenTable, bridge, register
+
+
+@register
+class Fixed:
+    """Bytes by `llama_token_to_piece`; `llama_tokenize` where probes show it exact, else greedy."""
+
+    name = "fixed"
+    version = 1
+
+    def build(self, material: Material) -> TokenTable:
+        """See the module."""
+        claimed, special = bridge.piece_entries(material)
+        tokenize = bridge.probed_tokenize(material)
+        return TokenTable(
+            claimed=claimed,
+            special=special,
+            eos=bridge.end_token(material),
+            tokenize=tokenize,
+            tokenize_mode="llama_tokenize" if tokenize else "greedy",
+        )

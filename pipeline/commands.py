@@ -1,0 +1,120 @@
+"""The commands behind `__main__`: compose the configuration, run the jobs, close the run."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline import config, run, sources, summary
+from pipeline.errors import ConfigError, PipelineError, ResultsError
+
+_GROUPS = ("model", "tokenizer", "grammar", "builder", "runtime", "experiment", "debug")
+
+
+def run_command(command: str, overrides: list[str]) -> int:
+    """`run` or `audit` with Hydra overrides; the exit code."""
+    config.register()
+    sweep = bool({"-m", "--multirun"} & set(overrides))
+    if not any(override.lstrip("+").startswith("run.name=") for override in overrides):
+        overrides = [*overrides, f"run.name={datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"]
+    if command == "audit":
+        overrides = [*overrides, "stages=[audit]"]
+    outcomes: list[run.Outcome] = []
+    used: list[config.Settings] = []
+    errors: list[PipelineError] = []
+
+    def job(composed: DictConfig) -> None:
+        # An exception that leaves a job would end the whole sweep, so errors are kept.
+        try:
+            settings = config.settings(composed)
+            outcomes.append(run.execute(settings, keep_refused=sweep))
+            used.append(settings)
+        except PipelineError as error:
+            errors.append(error)
+
+    try:
+        _hydra(job, overrides)
+        if errors and not used:
+            raise errors[0]
+        if not used:
+            return 0  # Hydra only printed something, such as --cfg job
+        folder = outcomes[-1].folder
+        manifest = run.finish(folder, outcomes, used[-1])
+    except PipelineError as error:
+        return _complain(str(error))
+    for error in errors:
+        _complain(str(error))
+    print(summary.console(folder, manifest))
+    if manifest["refused"] or errors:
+        return 2
+    return 1 if manifest["lost"] else 0
+
+
+def _hydra(job: Callable[[DictConfig], None], overrides: list[str]) -> None:
+    """Run `job` as a Hydra application; what Hydra says against the command becomes ours."""
+    sys.argv = ["pipeline", *overrides]
+    folder = str(config.data_folder("conf").resolve())
+    try:
+        hydra.main(version_base="1.3", config_path=folder, config_name="config")(job)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_plain(error)) from None
+    except PermissionError as error:
+        raise ResultsError(
+            f"{error.filename} cannot be written: {error.strerror}. "
+            "Choose another folder with results_dir=…."
+        ) from None
+
+
+def _plain(error: Exception) -> str:
+    """Hydra's message without its chain of causes."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    cut = [line for line in lines if not line.startswith(("full_key:", "object_type="))]
+    return " ".join(cut)
+
+
+def _complain(message: str) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return 2
+
+
+def help_screen(exit_codes: str) -> str:
+    """The whole program on one screen."""
+    conf = config.data_folder("conf")
+    groups = "\n".join(
+        _wrapped(f"  {group:11}", ", ".join(sorted(p.stem for p in (conf / group).glob("*.yaml"))))
+        for group in _GROUPS
+    )
+    return f"""byte-exact: proves, in batches, whether constrained generation obeys its grammar to the byte.
+
+  python -m pipeline run   [model=…] [tokenizer=…] [grammar=[…]] [builder=[…]] [key=value …]
+  python -m pipeline audit [tokenizer=…] …         the token tables only; no weights needed
+  python -m pipeline run -m tokenizer=a,b,c        every combination (multirun), one results folder
+
+Groups and their options:
+{groups}
+
+Keys (with their defaults): model.path, tokenizer.path, grammar.path (your own files, with =path),
+  grammar.limit=null, grammar.cases=[], runtime.n_seq=32, runtime.n_threads=0,
+  engine.on_error=drop|stop, engine.max_tokens=null, engine.time_limit=600,
+  results_dir=results, run.name=<date and time>.   --cfg job shows the whole configuration.
+
+Cache: {sources.cache_dir()}
+  (set BYTE_EXACT_CACHE to move it; delete the folder to empty it)
+{exit_codes}"""
+
+
+def _wrapped(head: str, text: str, width: int = 100) -> str:
+    import textwrap
+
+    return textwrap.fill(
+        text, width, initial_indent=head, subsequent_indent=" " * len(head)
+    )

@@ -1,0 +1,179 @@
+"""Settings as typed dataclasses, and the Hydra schema made of them.
+
+With `__main__` the only place that knows Hydra or OmegaConf: what leaves here is plain
+dataclasses. The YAML files under `conf/` extend these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+
+from pipeline.errors import ConfigError
+from pipeline.sources import Source
+
+_PACKAGE = Path(__file__).parent
+
+
+def data_folder(name: str) -> Path:
+    """`conf/` or `datasets/`: inside an installed wheel, else beside the package in a clone."""
+    inside = _PACKAGE / name
+    return inside if inside.is_dir() else _PACKAGE.parent / name
+
+
+@dataclass
+class SourceConfig:
+    """A model or tokenizer file: the fields of `sources.Source`."""
+
+    name: str = MISSING
+    kind: str = MISSING
+    path: str | None = None
+    package: str | None = None
+    version: str | None = None
+    members: list[str] = field(default_factory=list[str])
+    sha256: str | None = None
+    repo: str | None = None
+    file: str | None = None
+    revision: str | None = None
+    seed: int = 0
+
+    def source(self) -> Source:
+        """The same as the plain, frozen type; a file of one's own is named by its stem."""
+        name = Path(self.path).stem if self.kind == "path" and self.path else self.name
+        fields = {key: getattr(self, key) for key in Source.__dataclass_fields__}
+        return Source(**(fields | {"name": name, "members": tuple(self.members)}))
+
+
+@dataclass
+class BuilderConfig:
+    """One builder under test."""
+
+    name: str = MISSING
+
+
+@dataclass
+class BuildersConfig:
+    """The builders chosen, by name; each file of `conf/builder` adds one."""
+
+    use: dict[str, BuilderConfig] = field(default_factory=dict[str, BuilderConfig])
+
+
+@dataclass
+class SuiteConfig:
+    """One suite: a file of `datasets/`, or any path."""
+
+    file: str = MISSING
+
+
+@dataclass
+class GrammarConfig:
+    """The suites chosen, by name, and which of their cases."""
+
+    suites: dict[str, SuiteConfig] = field(default_factory=dict[str, SuiteConfig])
+    path: str | None = None
+    """The suite file of `grammar=path`."""
+    limit: int | None = None
+    """The first so many cases of each suite."""
+    cases: list[str] = field(default_factory=list[str])
+    """Only cases with these ids, such as [founding]; all where empty."""
+
+
+@dataclass
+class RuntimeConfig:
+    """Where and how llama.cpp runs."""
+
+    device: str = "auto"
+    """cpu, gpu, or auto: gpu where llama.cpp was built for one and finds it."""
+    n_seq: int = 32
+    """Cells decoded in one batch, at most."""
+    n_threads: int = 0
+    """0: one for small models, else every processor."""
+
+
+@dataclass
+class EngineConfig:
+    """How a constraint is run."""
+
+    on_error: str = "drop"
+    """What follows when the constraint is lost: `drop` it as llama.cpp does, or `stop`."""
+    max_tokens: int | None = None
+    """Overrides the limit each case states."""
+    time_limit: float = 600.0
+    """Seconds a worker may say nothing before it is taken for hung."""
+
+
+@dataclass
+class RunConfig:
+    """The run itself."""
+
+    name: str = MISSING
+    """The folder under `results_dir`; the date and time by default."""
+
+
+@dataclass
+class Settings:
+    """Everything a run is told."""
+
+    model: SourceConfig = field(default_factory=SourceConfig)
+    tokenizer: SourceConfig = field(default_factory=SourceConfig)
+    grammar: GrammarConfig = field(default_factory=GrammarConfig)
+    builder: BuildersConfig = field(default_factory=BuildersConfig)
+    runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+    results_dir: str = "results"
+    stages: list[str] = field(default_factory=lambda: ["audit", "generate"])
+    """`audit` (token tables and position-0 masks), `generate` (the suites)."""
+
+    @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return Path(self.results_dir) / self.run.name
+
+
+def register() -> None:
+    """Make the schema known to Hydra; `conf/config.yaml` extends it."""
+    ConfigStore.instance().store(name="schema", node=Settings)
+
+
+_CHOICES = {
+    "runtime.device": ("auto", "cpu", "gpu"),
+    "engine.on_error": ("drop", "stop"),
+}
+_STAGES = ("audit", "generate")
+
+
+def settings(composed: DictConfig) -> Settings:
+    """The typed settings of a composed configuration; raises ConfigError."""
+    try:
+        made: Any = OmegaConf.to_object(composed)
+    except MissingMandatoryValue as error:
+        key = str(error.full_key)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        raise ConfigError(f"{key} must be given: add {key}=… to the command.") from None
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error).splitlines()[0]) from None
+    assert isinstance(made, Settings)
+    for key, allowed in _CHOICES.items():
+        group, name = key.split(".")
+        value = getattr(getattr(made, group), name)
+        if value not in allowed:
+            raise ConfigError(f"{key}={value} is not known; there is {', '.join(allowed)}.")
+    for stage in made.stages:
+        if stage not in _STAGES:
+            raise ConfigError(f"stages: {stage!r} is not known; there is {', '.join(_STAGES)}.")
+    for key, value, least in (
+        ("runtime.n_seq", made.runtime.n_seq, 1),
+        ("runtime.n_threads", made.runtime.n_threads, 0),
+        ("engine.max_tokens", made.engine.max_tokens or 1, 1),
+        ("grammar.limit", made.grammar.limit or 1, 1),
+    ):
+        if value < least:
+            raise ConfigError(f"{key}={value} is too small; the least is {least}.")
+    if made.runtime.n_seq > 256:
+        raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} is more than llama.cpp's 256.")
+    return made

@@ -1,0 +1,100 @@
+"""Constraints: a grammar compiled over a token table, behind one protocol for every engine.
+
+llguidance is reached through the C structure that llama.cpp's bridge fills in, so what is tested
+is what the bridge runs.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import llguidance_abi
+from pipeline.builders import TokenTable
+
+Mask = npt.NDArray[np.uint32]
+"""Allowed tokens, one bit an id, shape (ceil(n_tokens / 32),)."""
+
+
+class Matcher(Protocol):
+    """One grammar over one token table, in one state."""
+
+    @property
+    def error(self) -> str | None:
+        """Why the matcher is dead, compile errors included; None while it lives."""
+        ...
+
+    def mask(self) -> Mask | None:
+        """The allowed tokens; None when they cannot be computed, which kills the matcher."""
+        ...
+
+    def consume(self, token: int) -> bool:
+        """Advance by one token; False when it is refused, which kills the matcher."""
+        ...
+
+    def accepting(self) -> bool:
+        """Whether the text so far is complete."""
+        ...
+
+    def forced(self) -> list[int]:
+        """Tokens about which the grammar and the tokenization leave no choice."""
+        ...
+
+    def clone(self) -> Matcher:
+        """A matcher of its own in the same state."""
+        ...
+
+    def close(self) -> None:
+        """Give the native memory back."""
+        ...
+
+
+class Engine(Protocol):
+    """A constraint engine."""
+
+    name: str
+    version: str
+
+    def compile(self, table: TokenTable, kind: str, grammar: str) -> Matcher:
+        """A matcher at its start. A grammar that does not compile gives one with `error` set."""
+        ...
+
+    def close(self) -> None:
+        """Give the native memory back; every matcher must be closed before."""
+        ...
+
+
+class Llguidance:
+    """llguidance over its C interface; native tokenizers are made once per table hash."""
+
+    name = "llguidance"
+
+    def __init__(self) -> None:
+        self.version = llguidance_abi.version()
+        self._tokenizers: dict[str, llguidance_abi.Tokenizer] = {}
+
+    def tokenizer(self, table: TokenTable) -> llguidance_abi.Tokenizer:
+        """The native tokenizer of a table, made on first use."""
+        if table.hash not in self._tokenizers:
+            self._tokenizers[table.hash] = llguidance_abi.Tokenizer(
+                table.engine_bytes, eos=table.eos, tokenize=table.tokenize
+            )
+        return self._tokenizers[table.hash]
+
+    def compile(self, table: TokenTable, kind: str, grammar: str) -> Matcher:
+        """See `Engine.compile`."""
+        return llguidance_abi.Matcher(self.tokenizer(table), kind, grammar)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        for tokenizer in self._tokenizers.values():
+            tokenizer.close()
+        self._tokenizers.clear()
+
+
+def allowed_ids(mask: Mask, n_tokens: int) -> npt.NDArray[np.int64]:
+    """The ids whose bit is set, ascending; bits beyond the vocabulary are not looked at."""
+    bits = np.unpackbits(mask.view(np.uint8), count=n_tokens, bitorder="little")
+    return np.flatnonzero(bits)

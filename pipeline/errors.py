@@ -1,0 +1,48 @@
+"""What can go wrong, by the step that meets it, and what the user is told.
+
+| step                         | error             | ends as                          |
+|------------------------------|-------------------|----------------------------------|
+| reading the command line     | `ConfigError`     | exit 2                           |
+| finding or fetching a file   | `SourceError`     | exit 2                           |
+| reading a suite file         | `SuiteError`      | exit 2                           |
+| opening the results folder   | `ResultsError`    | exit 2                           |
+| loading a GGUF (worker)      | `LoadRefused`     | exit 2, or in a multirun the     |
+|                              | → `InputRefused`  | verdict `load_refused`           |
+| building a token table       | `BuilderRefused`  | verdict `builder_refused`        |
+| death of the native process  | none is raised    | verdict `crashed` or `timeout`   |
+
+An error a user can cause carries one paragraph: what is wrong, where, and what to do next.
+It is printed without a traceback.
+"""
+
+
+class PipelineError(Exception):
+    """An error a user can cause and mend; its text is shown as it is."""
+
+
+class ConfigError(PipelineError):
+    """The command line or a file under `conf/` asks for something that does not exist or fit."""
+
+
+class SourceError(PipelineError):
+    """A model, tokenizer or package file is missing, damaged or cannot be fetched."""
+
+
+class SuiteError(PipelineError):
+    """A suite file is not what a suite file must be."""
+
+
+class ResultsError(PipelineError):
+    """The results folder cannot be written, or holds something that must not be overwritten."""
+
+
+class InputRefused(PipelineError):
+    """A worker could not use what it was given; raised in the parent, in the worker's words."""
+
+
+class LoadRefused(Exception):
+    """llama.cpp refused a GGUF; the text is its own last message."""
+
+
+class BuilderRefused(Exception):
+    """A builder cannot make a token table of this vocabulary; the text says why."""

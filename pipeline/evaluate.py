@@ -1,0 +1,204 @@
+"""From a transcript to a verdict: what was rendered, where it left the grammar, and whose fault.
+
+Everything is judged on the bytes a runtime renders, never on what the builder claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from pipeline import validate
+from pipeline.builders import TokenTable
+from pipeline.decode import Origin, Transcript
+from pipeline.oracle import ByteGrammar, TokenOracle
+from pipeline.suites import Case
+from pipeline.verdict import Bytes, Cause, End, Facts, Lost, Verdict, judge
+from pipeline.vocabulary import UNRENDERED, Vocabulary
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A cell's outcome."""
+
+    verdict: Verdict
+    cause: Cause
+    text_valid: bool
+    """Whether the independent checker accepts the output, even if only by luck."""
+    output: bytes
+    """As rendered."""
+    n_legal: int | None
+    """Bytes of the output that are a legal beginning; None where the grammar does not compile."""
+    culprit: int | None
+    """The step at which the constraint first went wrong; None where it never did."""
+    reason: str
+    """One line a person understands; empty for `ok`."""
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What is known of a cell before its cause and reason are told."""
+
+    transcript: Transcript
+    vocabulary: Vocabulary
+    table: TokenTable
+    pieces: Sequence[bytes]
+    """Rendered bytes of each step."""
+    state: Bytes
+    n_legal: int | None
+    objection: str | None
+    """What the independent checker says against the output."""
+
+    @property
+    def lost(self) -> Lost:
+        loss = self.transcript.loss
+        return loss.kind if loss else Lost.NO
+
+    @cached_property
+    def culprit(self) -> int | None:
+        """The first step whose true bytes leave the grammar, or that lost the constraint.
+
+        A refused token is met one step later by the runtime; here the refused step is named.
+        """
+        loss = self.transcript.loss
+        refused = None if loss is None else max(loss.step - (loss.kind is Lost.CONSUME), 0)
+        left = self._leaves_at()
+        if left is not None and (refused is None or left < refused):
+            return left
+        if refused is None and self.transcript.end is End.STOP_ID:
+            return len(self.pieces) - 1
+        return refused
+
+    def _leaves_at(self) -> int | None:
+        """The step whose bytes first leave the grammar."""
+        if self.n_legal is None:
+            return None
+        lengths = accumulate(map(len, self.pieces))
+        return next((i for i, length in enumerate(lengths) if length > self.n_legal), None)
+
+    def cause(self, verdict: Verdict) -> Cause:
+        """Where the fault lies."""
+        fixed = _CAUSES.get(verdict)
+        if fixed is not None:
+            return fixed
+        if self.lost is Lost.COMPILE:
+            return Cause.GRAMMAR
+        if self.culprit is None or self.culprit >= len(self.transcript.steps):
+            return Cause.ENGINE if self.lost is Lost.MASK else Cause.UNKNOWN
+        step = self.transcript.steps[self.culprit]
+        if self.vocabulary.attrs[step.token] & UNRENDERED or step.token in self.vocabulary.end_ids:
+            return Cause.SPECIAL
+        if step.origin is Origin.FORCED and self._leaves_at() == self.culprit:
+            return Cause.TOKENIZE
+        if self.table.claimed[step.token] != self.vocabulary.true_bytes[step.token]:
+            return Cause.BYTES
+        return Cause.ENGINE
+
+    def reason(self, verdict: Verdict) -> str:
+        """One line for a person."""
+        steps, loss, at = self.transcript.steps, self.transcript.loss, f"step {self.culprit}"
+        if self.culprit is not None and self.culprit < len(steps):
+            at += ": " + self._token(steps[self.culprit].token)
+        match verdict:
+            case Verdict.OK:
+                return ""
+            case Verdict.SILENT_CORRUPTION:
+                return f"{at}; the text leaves the grammar at byte {self.n_legal}, unnoticed"
+            case Verdict.UNENFORCED if self.lost is Lost.COMPILE:
+                return "the grammar did not compile and generation went on without it"
+            case Verdict.UNENFORCED:
+                lost_at = loss.step if loss else 0
+                return f"{at}; the constraint was lost at step {lost_at} and generation went on"
+            case Verdict.STOPPED:
+                return f"{at}; the constraint was lost and generation stopped"
+            case Verdict.GRAMMAR_ERROR:
+                return "the grammar did not compile and the runtime refused it"
+            case Verdict.EARLY_STOP:
+                return f"{at}; the runtime stopped on it before the text was complete"
+            case Verdict.NO_STOP:
+                return "the text is complete, but no id that ends it is allowed"
+            case Verdict.DEAD_END:
+                return f"no token is allowed after step {len(steps)}, though legal ones exist"
+            case Verdict.IMPOSSIBLE:
+                return f"no token of this vocabulary can continue the text at step {len(steps)}"
+            case Verdict.TRUNCATED:
+                return f"the limit of {len(steps)} tokens was hit before the text ended"
+            case Verdict.CHECKER_DISAGREES:
+                return f"the grammar accepts the text, the checker does not: {self.objection}"
+            case _:
+                return verdict.value
+
+    def _token(self, token: int) -> str:
+        claimed, true = self.table.claimed[token], self.vocabulary.true_bytes[token]
+        shown = f"token {token} {_quote(true)}"
+        return shown if claimed == true else f"{shown}, claimed to be {_quote(claimed)}"
+
+
+_CAUSES = {
+    Verdict.OK: Cause.NONE,
+    Verdict.TRUNCATED: Cause.NONE,
+    Verdict.IMPOSSIBLE: Cause.VOCABULARY,
+    Verdict.NO_STOP: Cause.SPECIAL,
+    Verdict.CHECKER_DISAGREES: Cause.ENGINE,
+}
+
+
+def evaluate(
+    case: Case,
+    transcript: Transcript,
+    vocabulary: Vocabulary,
+    table: TokenTable,
+    grammar: ByteGrammar,
+    oracle: TokenOracle,
+) -> Judged:
+    """Judge one cell."""
+    pieces = [vocabulary.rendered[step.token] for step in transcript.steps]
+    output = b"".join(pieces)
+    state, n_legal = _state(grammar, output)
+    evidence = _Evidence(
+        transcript=transcript,
+        vocabulary=vocabulary,
+        table=table,
+        pieces=pieces,
+        state=state,
+        n_legal=n_legal,
+        objection=validate.check(case.check, output),
+    )
+    oracle_empty = False
+    if transcript.end is End.EMPTY_MASK:
+        legal = oracle.legal(grammar, output)
+        oracle_empty = legal is None or not legal.any()
+    verdict = judge(
+        Facts(
+            end=transcript.end,
+            lost=evidence.lost,
+            bytes=state,
+            checker_agrees=evidence.objection is None,
+            stop_allowed=transcript.stop_allowed,
+            oracle_empty=oracle_empty,
+        )
+    )
+    return Judged(
+        verdict=verdict,
+        cause=evidence.cause(verdict),
+        text_valid=evidence.objection is None,
+        output=output,
+        n_legal=n_legal,
+        culprit=None if verdict is Verdict.OK else evidence.culprit,
+        reason=evidence.reason(verdict),
+    )
+
+
+def _state(grammar: ByteGrammar, output: bytes) -> tuple[Bytes, int | None]:
+    if grammar.error is not None:
+        return Bytes.UNJUDGED, None
+    match = grammar.match(output)
+    if match.complete:
+        return Bytes.VALID, match.n_legal
+    return (Bytes.PREFIX if match.n_legal == len(output) else Bytes.INVALID), match.n_legal
+
+
+def _quote(data: bytes) -> str:
+    return repr(data)[1:]

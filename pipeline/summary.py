@@ -1,0 +1,133 @@
+"""What the console says of a finished run: the section-8 table, the findings, where the files are.
+
+Rendered from tables alone; bytes of models never reach the terminal raw.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pipeline import tables
+from pipeline.verdict import BADNESS, Verdict
+
+_WORST = 6
+
+_SAFE = {
+    (0, "exact"): "safe: bytes and tokens are exact",
+    (0, "greedy"): "safe: bytes are exact; tokenized greedily, so nothing is forced",
+    (0, "inexact"): "NOT SAFE: forced text is tokenized to other bytes",
+}
+
+
+def console(run: Path, manifest: dict[str, Any]) -> str:
+    """The closing text of a run."""
+    cells, tokenizers = tables.read(run, "cells"), tables.read(run, "tokenizers")
+    parts: list[str] = []
+    if tokenizers.height:
+        parts.append(_audit(tokenizers, tables.read(run, "masks")))
+    if cells.height:
+        parts += [_section8(cells), _worst(cells)]
+    if manifest["refused"]:
+        parts.append("Refused:\n" + "\n".join(f"  {line}" for line in manifest["refused"]))
+    if manifest["lost"]:
+        parts.append(f"{manifest['lost']} rows were lost to native processes that died or hung.")
+    names = ", ".join(f"{name}.parquet" for name, n in manifest["rows"].items() if n)
+    parts.append(f"Results: {run}\n  {names}, manifest.json")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _audit(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> str:
+    """Sections 4.3 and 4.4: wrong tokens, bad tokens of the first masks, and what that means."""
+    bad = {
+        (row["tokenizer"], row["builder"], row["probe"]): row["n_bad"]
+        for row in masks.iter_rows(named=True)
+    }
+    head = ["tokenizer", "type", "builder", "wrong tokens", "lost space", "bad no_space"]
+    rows = [[*head, "bad hello_world", "tokenize", "in words"]]
+    for row in tokenizers.iter_rows(named=True):
+        key = (row["tokenizer"], row["builder"])
+        rows.append(
+            [
+                row["tokenizer"],
+                row["vocab_type"] or "?",
+                row["builder"],
+                f"{_figure(row['n_wrong'])}/{_figure(row['n_tokens'])}",
+                _figure(row["n_lost_leading_space"]),
+                _figure(bad.get((*key, "no_space"))),
+                _figure(bad.get((*key, "hello_world"))),
+                row["tokenize"] or "-",
+                _in_words(row),
+            ]
+        )
+    return "Token tables against true bytes\n" + _grid(rows)
+
+
+def _in_words(row: dict[str, Any]) -> str:
+    if row["status"] != "ok":
+        return f"{row['status']}: {row['reason']}"
+    if row["n_wrong"]:
+        return f"NOT SAFE: {row['n_wrong']} tokens are entered with wrong bytes"
+    return _SAFE[0, row["tokenize"]]
+
+
+def _section8(cells: pl.DataFrame) -> str:
+    """Model, tokenizer/type, and for each builder: founding cases, all cases, engine errors."""
+    builders = cells["builder"].unique(maintain_order=True).sort().to_list()
+    builders.sort(key=lambda name: (name != "unfixed", name))
+    rows = [["model", "tokenizer/type", *builders]]
+    for (model, tokenizer), group in cells.group_by(["model", "tokenizer"], maintain_order=True):
+        kind = group["vocab_type"].drop_nulls().first() or "?"
+        rows.append(
+            [
+                str(model),
+                f"{tokenizer}/{kind}",
+                *(_score(group.filter(builder=builder)) for builder in builders),
+            ]
+        )
+    note = "each: founding cases right, all cases right, engine errors; greedy: nothing is forced"
+    return f"Generation ({note})\n" + _grid(rows)
+
+
+def _score(cells: pl.DataFrame) -> str:
+    right = cells.filter(verdict="ok")
+    founding = cells.filter(case="founding")
+    errors = cells.filter(pl.col("engine_error").is_not_null()).height
+    score = f"{right.height}/{cells.height}, {errors} err"
+    if founding.height:
+        score = f"{founding.filter(verdict='ok').height}/{founding.height}, {score}"
+    return score + (", greedy" if (cells["tokenize"] == "greedy").any() else "")
+
+
+def _worst(cells: pl.DataFrame) -> str:
+    """Verdict counts and the worst cells, with what was wrong."""
+    counts = {name: n for name, n in cells["verdict"].value_counts().iter_rows()}
+    order = sorted(counts, key=lambda name: -BADNESS[Verdict(name)])
+    tally = ", ".join(f"{counts[name]} {name}" for name in order)
+    failed = cells.filter(pl.col("verdict") != "ok")
+    failed = sorted(
+        failed.iter_rows(named=True),
+        key=lambda row: (-BADNESS[Verdict(row["verdict"])], row["case"] != "founding"),
+    )
+    lines = [f"Verdicts: {tally}"]
+    for row in failed[:_WORST]:
+        where = f"{row['tokenizer']} {row['builder']} {row['suite']}/{row['case']}"
+        output = "" if row["output"] is None else f" output {repr(row['output'][:60])[1:]};"
+        lines.append(f"  {row['verdict']} ({row['cause']}) {where}:{output} {row['reason']}")
+    if len(failed) > _WORST:
+        lines.append(f"  … and {len(failed) - _WORST} more; see cells.parquet")
+    return "\n".join(lines)
+
+
+def _figure(value: int | None) -> str:
+    return "-" if value is None else f"{value}"
+
+
+def _grid(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,195 @@
+"""The tables of a run: their columns as data, and the one path by which rows become Parquet.
+
+Workers know neither polars nor these schemas; they send rows as JSON,
+bytes as Latin-1 text (`worker.Channel.rows`).
+The parts of a run, whoever wrote them, are merged here, once, atomically.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+SCHEMA_VERSION = 1
+"""Counted up whenever a column changes its name, type or meaning."""
+
+_S, _I, _B, _Y = pl.String(), pl.Int64(), pl.Boolean(), pl.Binary()
+_IDS = pl.List(pl.Int32())
+
+SCHEMAS: dict[str, dict[str, pl.DataType]] = {
+    "cells": {
+        "target": _S,
+        "model": _S,
+        "tokenizer": _S,
+        "vocab_type": _S,
+        "builder": _S,
+        "suite": _S,
+        "case": _S,
+        "cell_key": _S,
+        "cell_hash": _S,
+        "verdict": _S,
+        "cause": _S,
+        "text_valid": _B,
+        "output": _Y,
+        "n_tokens": _I,
+        "ended": _S,
+        "lost_at_step": _I,
+        "culprit_step": _I,
+        "n_legal_bytes": _I,
+        "engine_error": _S,
+        "reason": _S,
+        "tokenize": _S,
+        "prompt_ids": _IDS,
+        "model_sha256": _S,
+        "vocab_hash": _S,
+        "table_hash": _S,
+        "grammar_hash": _S,
+        "engine": _S,
+        "llama_cpp": _S,
+        "seed": _I,
+        "device": _S,
+    },
+    "steps": {
+        "model": _S,
+        "tokenizer": _S,
+        "builder": _S,
+        "suite": _S,
+        "case": _S,
+        "cell_key": _S,
+        "step": _I,
+        "token": _I,
+        "attribute": _S,
+        "claimed": _Y,
+        "true": _Y,
+        "rendered": _Y,
+        "n_allowed": _I,
+        "origin": _S,
+    },
+    "tokenizers": {
+        "tokenizer": _S,
+        "vocab_type": _S,
+        "builder": _S,
+        "status": _S,
+        "reason": _S,
+        "n_tokens": _I,
+        "n_wrong": _I,
+        "n_lost_leading_space": _I,
+        "n_inner_space_lost": _I,
+        "n_emptied": _I,
+        "n_run_shortened": _I,
+        "n_other": _I,
+        "n_special": _I,
+        "tokenize": _S,
+        "n_disagreements": _I,
+        "add_space_prefix": _B,
+        "clean_spaces": _B,
+        "eos": _I,
+        "eot": _I,
+        "end_ids": _IDS,
+        "vocab_hash": _S,
+        "table_hash": _S,
+    },
+    "tokens": {
+        "tokenizer": _S,
+        "builder": _S,
+        "token": _I,
+        "attribute": _S,
+        "true": _Y,
+        "claimed": _Y,
+        "damage": _S,
+    },
+    "masks": {
+        "tokenizer": _S,
+        "builder": _S,
+        "probe": _S,
+        "grammar": _S,
+        "n_allowed": _I,
+        "n_bad": _I,
+        "allowed_ids": _IDS,
+        "bad_ids": _IDS,
+        "engine_error": _S,
+    },
+}
+
+SORT_KEYS: dict[str, list[str]] = {
+    "cells": ["cell_key"],
+    "steps": ["cell_key", "step"],
+    "tokenizers": ["tokenizer", "builder"],
+    "tokens": ["tokenizer", "builder", "token"],
+    "masks": ["tokenizer", "builder", "probe"],
+}
+"""The order of rows, so that the same run gives the same file."""
+
+UNIQUE: dict[str, list[str]] = {
+    "tokenizers": ["tokenizer", "builder"],
+    "tokens": ["tokenizer", "builder", "token"],
+    "masks": ["tokenizer", "builder", "probe"],
+}
+"""Rows that several jobs of one run may give alike (two models around one tokenizer)."""
+
+
+def frame(table: str, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
+    """Rows of JSON values as a table; every row must have exactly the table's columns."""
+    schema = SCHEMAS[table]
+    columns: dict[str, list[Any]] = {name: [] for name in schema}
+    for row in rows:
+        if row.keys() != schema.keys():
+            odd = sorted(row.keys() ^ schema.keys())
+            raise ValueError(f"a row of {table!r} does not have its columns: {', '.join(odd)}")
+        for name, value in row.items():
+            columns[name].append(value)
+    for name, kind in schema.items():
+        if kind == pl.Binary():
+            columns[name] = [v if v is None else v.encode("latin-1") for v in columns[name]]
+    return pl.DataFrame(columns, schema=schema)
+
+
+def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
+    """Merge part files into the run's Parquet tables; the number of rows of each.
+
+    Every table is written, be it empty, and replaced atomically.
+    """
+    rows: dict[str, list[dict[str, Any]]] = {table: [] for table in SCHEMAS}
+    for part in sorted(parts):
+        for message in messages(part):
+            if message["type"] == "rows":
+                rows[message["table"]].extend(message["rows"])
+    counts: dict[str, int] = {}
+    for table in SCHEMAS:
+        data = frame(table, rows.pop(table))
+        if table in UNIQUE:
+            data = data.unique(UNIQUE[table], keep="first", maintain_order=True)
+        data = data.sort(SORT_KEYS[table], maintain_order=True)
+        write(data, out / f"{table}.parquet")
+        counts[table] = data.height
+    return counts
+
+
+def messages(part: Path) -> Iterator[dict[str, Any]]:
+    """The messages of a part file; a torn last line, left by a kill, is not a message."""
+    with part.open(encoding="utf-8") as lines:
+        for line in lines:
+            if line.endswith("\n"):
+                yield json.loads(line)
+
+
+def has_rows(part: Path) -> bool:
+    """Whether a part file holds any row."""
+    return any(message["type"] == "rows" for message in messages(part))
+
+
+def write(data: pl.DataFrame, path: Path) -> None:
+    """Write a table under a temporary name, then put it in place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    data.write_parquet(temporary, compression="zstd", metadata={"schema": str(SCHEMA_VERSION)})
+    temporary.replace(path)
+
+
+def read(run: Path, table: str) -> pl.DataFrame:
+    """One table of a run."""
+    return pl.read_parquet(run / f"{table}.parquet")

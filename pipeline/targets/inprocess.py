@@ -1,0 +1,83 @@
+"""The in-process target: llama.cpp decodes, an engine masks, in this very process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+
+from pipeline import decode, llama
+from pipeline.builders import TokenTable
+from pipeline.constraint import Engine
+from pipeline.decode import Transcript
+from pipeline.targets import Request
+from pipeline.vocabulary import Vocabulary
+
+_MIN_CELLS = 256
+"""Cells a sequence has at least when the KV cache is not shared."""
+
+
+class InProcess:
+    """Greedy decoding of all requests in lock-step batches over one context."""
+
+    name = "inprocess"
+
+    def __init__(
+        self,
+        model: llama.Model,
+        vocabulary: Vocabulary,
+        tables: Mapping[str, TokenTable],
+        engine: Engine,
+        *,
+        device: str,
+        n_seq: int,
+        n_threads: int,
+        drop_on_error: bool,
+    ) -> None:
+        self.device = device
+        self._model = model
+        self._vocabulary = vocabulary
+        self._tables = tables
+        self._engine = engine
+        self._n_seq = n_seq
+        self._n_threads = n_threads
+        self._drop_on_error = drop_on_error
+
+    def prompt_ids(self, prompt: str) -> tuple[int, ...]:
+        """The prompt as llama.cpp's server encodes it (`add_special`, `parse_special`).
+
+        A vocabulary that adds nothing of its own to an empty prompt still needs one token to
+        start from: its BOS, else id 0.
+        """
+        ids = self._model.vocab.tokenize(prompt.encode(), add_special=True, parse_special=True)
+        return tuple(ids) or (max(self._vocabulary.bos, 0),)
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:
+        """See `Target.generate`."""
+        by_key = {request.key: request for request in requests}
+        cells = [self._cell(request) for request in requests]
+        if not cells:
+            return
+        longest = max(len(cell.prompt) + cell.max_tokens for cell in cells)
+        n_seq = min(self._n_seq, len(cells))
+        context = llama.Context(
+            self._model,
+            n_seq=n_seq,
+            n_ctx_seq=-(-max(longest, _MIN_CELLS) // _MIN_CELLS) * _MIN_CELLS,
+            n_batch=max(512, n_seq),
+            n_threads=self._n_threads,
+        )
+        with closing(context):
+            for cell in decode.decode(context, cells, n_seq=n_seq):
+                cell.matcher.close()
+                yield by_key[cell.key], cell.transcript()
+
+    def _cell(self, request: Request) -> decode.Cell:
+        kind, text = request.case.grammar.engine_text()
+        return decode.Cell(
+            key=request.key,
+            prompt=self.prompt_ids(request.case.prompt),
+            matcher=self._engine.compile(self._tables[request.builder], kind, text),
+            max_tokens=request.max_tokens,
+            end_ids=self._vocabulary.end_ids,
+            drop_on_error=self._drop_on_error,
+        )

@@ -1,0 +1,231 @@
+"""Independent checkers: is this output what its case asked for?
+
+Judged on bytes, with Python's own comparison, `re`, `json` and `jsonschema`. Knows no engine, no
+grammar and no token: that is its worth. `check` never raises, whatever the bytes; its answer is
+None or one line that a person understands. `fault` tells, before any output, whether a checker
+can judge at all.
+"""
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from jsonschema import Draft202012Validator, SchemaError
+from jsonschema.protocols import Validator
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY
+
+_LONGEST_REASON = 200
+"""Characters; a reason is one cell of a table, and the output stands in another."""
+
+
+@dataclass(frozen=True)
+class Literal:
+    """The output must be these bytes."""
+
+    text: bytes
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """`re.fullmatch` of the output's bytes against this source as UTF-8: `.` is one byte."""
+
+    source: str
+
+
+@dataclass(frozen=True)
+class Json:
+    """The output must be strict JSON, laid out as `json.dumps` writes it with no spaces, and valid.
+
+    "No spaces" is `separators=(",", ":"), ensure_ascii=False` with the keys in the output's own
+    order; "valid" is by this JSON Schema, Draft 2020-12. One spelling of each value is right: not
+    `1.50`, `1e5` or `-0`, nor a newline as `\\u000a`. A grammar that leaves these open (llguidance
+    lets integers around zero be -0, and control characters be written either way) needs a Pattern.
+    """
+
+    schema: dict[str, Any] = field(hash=False)
+
+
+Check = Literal | Pattern | Json
+
+
+def check(check: Check, output: bytes) -> str | None:
+    """None if `output` is valid, else the reason: one printable line that UTF-8 can hold.
+
+    Examples: "byte 3: got ' ', want 'c' (0x63)"; "not JSON: duplicate key 'count'";
+    "schema: /count: 30 is greater than the maximum of 20".
+    """
+    match check:
+        case Literal(text):
+            reason = _difference(output, text)
+        case Pattern(source):
+            reason = _mismatch(source, output)
+        case Json(schema):
+            reason = _not_this_json(schema, output)
+    return None if reason is None else _one_line(reason)
+
+
+def fault(check: Check) -> str | None:
+    """Why this checker cannot judge any output (a regex or a schema that is none), or None."""
+    match check:
+        case Literal():
+            return None
+        case Pattern(source):
+            return _regex_fault(source)
+        case Json(schema):
+            return schema_fault(schema)
+
+
+# ── text ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _difference(output: bytes, wanted: bytes) -> str | None:
+    """Where two byte strings first differ."""
+    if output == wanted:
+        return None
+    shorter = min(len(output), len(wanted))
+    at = next((i for i in range(shorter) if output[i] != wanted[i]), shorter)
+    got = _byte(output[at]) if at < len(output) else "the end"
+    want = _byte(wanted[at], code=True) if at < len(wanted) else "the end"
+    return f"byte {at}: got {got}, want {want}"
+
+
+def _byte(value: int, code: bool = False) -> str:
+    if not 0x20 <= value < 0x7F:
+        return f"0x{value:02X}"
+    return f"{chr(value)!r} (0x{value:02X})" if code else repr(chr(value))
+
+
+def _mismatch(source: str, output: bytes) -> str | None:
+    regex = re.compile(source.encode())
+    if regex.fullmatch(output):
+        return None
+    if (begun := regex.match(output)) and begun.end():
+        rest = _shown(output[begun.end() :])
+        return f"byte {begun.end()}: the pattern ends, but the output goes on with {rest}"
+    return f"pattern: {_shown(output)} does not match {source}"
+
+
+def _shown(data: bytes) -> str:
+    """Bytes as quoted text, cut to a readable length."""
+    text = data[:60].decode(errors="backslashreplace")
+    return f"'{text}'" + ("..." if len(data) > 60 else "")
+
+
+def _one_line(text: str) -> str:
+    """Printable, on one line, and short; what is not printable is shown as an escape."""
+    start = text[: _LONGEST_REASON + 1]
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in start)
+    return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 3] + "..."
+
+
+def _regex_fault(source: str) -> str | None:
+    try:
+        re.compile(source.encode())
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
+        return f"{source!r} is not a Python regex: {error}"
+    # In UTF-8, [éè] is a set of single bytes and é+ repeats half a character: never what is meant.
+    bare = re.sub(r"\\.", "..", source, flags=re.DOTALL)
+    if re.search(r"\[[^]]*[^\x00-\x7f]|[^\x00-\x7f][*+?{]", bare):
+        return (
+            f"{source!r} has a non-ASCII character in [...] or right before a quantifier, but it "
+            "is matched against bytes: write (?:é|è)+ in place of [éè]+"
+        )
+    return None
+
+
+# ── JSON ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def strict_json(data: bytes) -> Any:
+    """The value of a JSON text in UTF-8; ValueError on what Python's json would let pass.
+
+    Refused: invalid UTF-8, a byte-order mark, NaN and Infinity, duplicate keys, and text after the
+    value. RecursionError passes through.
+    """
+
+    def constant(name: str) -> None:
+        raise ValueError(f"{name} is not a JSON number")
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        value: dict[str, Any] = {}
+        for key, item in items:
+            if key in value:
+                raise ValueError(f"duplicate key {key!r}")
+            value[key] = item
+        return value
+
+    try:
+        return json.loads(data.decode(), parse_constant=constant, object_pairs_hook=pairs)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"invalid UTF-8 at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        offset = len(error.doc[: error.pos].encode())
+        words = error.msg[:1].lower() + error.msg[1:].removesuffix(" at")
+        raise ValueError(f"{words} at byte {offset}") from None
+
+
+def _not_this_json(schema: dict[str, Any], output: bytes) -> str | None:
+    """Strict parsing, then the compact layout, then the schema."""
+    if not output:
+        return "not JSON: the output is empty"
+    try:
+        value = strict_json(output)
+        compact = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    except RecursionError:
+        return "not JSON: nested too deeply to be read"
+    except UnicodeEncodeError:
+        return "not JSON: an escape is half of a surrogate pair, which is no character"
+    except ValueError as error:  # also an integer of more digits than Python will read
+        return f"not JSON: {error}"
+    if (difference := _difference(output, compact)) is not None:
+        return f"layout: {difference}"
+    return _violation(schema, value)
+
+
+def _violation(schema: dict[str, Any], value: Any) -> str | None:
+    """The schema's first complaint; that it cannot be applied to this value is one too."""
+    # The registry is given because jsonschema's default one would fetch a remote $ref.
+    validator = cast(Validator, Draft202012Validator(schema, registry=EMPTY_REGISTRY))
+    try:
+        error = next(validator.iter_errors(value), None)
+    except (ArithmeticError, RecursionError, Unresolvable, re.error) as failure:
+        return f"schema: cannot be applied to this value: {type(failure).__name__}"
+    if error is None:
+        return None
+    pointer = "".join(f"/{part}" for part in error.absolute_path)
+    return f"schema: {pointer}{': ' if pointer else ''}{error.message}"
+
+
+def schema_fault(schema: dict[str, Any]) -> str | None:
+    """Why this is no JSON Schema (Draft 2020-12) that stands by itself, or None."""
+    try:
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        path = "".join(f"/{part}" for part in error.absolute_path) or "its top"
+        return f"is not a valid JSON Schema (Draft 2020-12): at {path}: {error.message[:200]}"
+    if (reference := _broken_reference(schema)) is not None:
+        return (
+            f"$ref {reference!r} leads nowhere; a schema may refer only to its own parts, for "
+            "example '#/$defs/name'"
+        )
+    return None
+
+
+def _broken_reference(schema: dict[str, Any]) -> str | None:
+    """The first `$ref` that cannot be followed without a network, or None."""
+    top = DRAFT202012.create_resource(schema)
+    resolver = EMPTY_REGISTRY.with_resource(top.id() or "", top).resolver(top.id() or "")
+    todo = [(top, resolver)]
+    while todo:
+        resource, resolver = todo.pop()
+        if isinstance(resource.contents, dict):
+            contents = resource.contents
+            for reference in (contents[k] for k in ("$ref", "$dynamicRef") if k in contents):
+                try:
+                    resolver.lookup(reference)
+                except (Unresolvable, ValueError):
+                    return reference
+        todo += [(part, resolver.in_subresource(part)) for part in resource.subresources()]
+    return None

@@ -1,0 +1,133 @@
+"""Verdicts: a closed set, one written order of badness, one total function that gives them.
+
+A verdict is read from facts, never out of prose or a log. `judge` is total: every combination of
+facts has exactly one verdict, and a truth-table test walks them all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Verdict(StrEnum):
+    """Every way a cell can come out, worst for a comparison first."""
+
+    SILENT_CORRUPTION = "silent_corruption"
+    UNENFORCED = "unenforced"
+    EARLY_STOP = "early_stop"
+    NO_STOP = "no_stop"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    DEAD_END = "dead_end"
+    STOPPED = "stopped"
+    GRAMMAR_ERROR = "grammar_error"
+    BUILDER_REFUSED = "builder_refused"
+    LOAD_REFUSED = "load_refused"
+    CHECKER_DISAGREES = "checker_disagrees"
+    TRUNCATED = "truncated"
+    IMPOSSIBLE = "impossible"
+    OK = "ok"
+
+
+BADNESS: dict[Verdict, int] = {verdict: len(Verdict) - i for i, verdict in enumerate(Verdict)}
+"""How bad a verdict is; higher is worse. The order is that of the class."""
+
+
+class Cause(StrEnum):
+    """Where the fault of a cell lies."""
+
+    BYTES = "bytes"
+    TOKENIZE = "tokenize"
+    SPECIAL = "special"
+    VOCABULARY = "vocabulary"
+    GRAMMAR = "grammar"
+    ENGINE = "engine"
+    RUNTIME = "runtime"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+class End(StrEnum):
+    """How a cell's decoding ended."""
+
+    STOP_ID = "stop_id"
+    """A token was chosen on which the runtime stops."""
+    TOKEN_LIMIT = "token_limit"
+    EMPTY_MASK = "empty_mask"
+    """No token was allowed; nothing is chosen then, least of all token 0."""
+    LOST = "lost"
+    """The constraint was lost and the runtime refused to go on (`engine.on_error=stop`)."""
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
+    LOAD_REFUSED = "load_refused"
+    BUILDER_REFUSED = "builder_refused"
+
+
+class Lost(StrEnum):
+    """At what the constraint was lost."""
+
+    NO = "no"
+    COMPILE = "compile"
+    MASK = "mask"
+    CONSUME = "consume"
+
+
+class Bytes(StrEnum):
+    """The rendered bytes against the byte-level grammar."""
+
+    VALID = "valid"
+    PREFIX = "prefix"
+    INVALID = "invalid"
+    UNJUDGED = "unjudged"
+    """The grammar does not compile, so that there is nothing to judge by."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that a verdict is made of."""
+
+    end: End
+    lost: Lost = Lost.NO
+    bytes: Bytes = Bytes.UNJUDGED
+    checker_agrees: bool = False
+    """Whether the independent checker accepts the rendered bytes."""
+    stop_allowed: bool = False
+    """Whether, at the end, an id was allowed on which the runtime stops."""
+    oracle_empty: bool = False
+    """Whether no token of the vocabulary could truly have come next."""
+
+
+_DIRECT = {
+    End.CRASHED: Verdict.CRASHED,
+    End.TIMEOUT: Verdict.TIMEOUT,
+    End.LOAD_REFUSED: Verdict.LOAD_REFUSED,
+    End.BUILDER_REFUSED: Verdict.BUILDER_REFUSED,
+}
+
+
+def judge(facts: Facts) -> Verdict:
+    """The verdict of a cell: the first row of the table in the README that fits."""
+    if facts.end in _DIRECT:
+        return _DIRECT[facts.end]
+    if facts.lost is not Lost.NO:
+        if facts.end is not End.LOST:
+            return Verdict.UNENFORCED
+        return Verdict.GRAMMAR_ERROR if facts.lost is Lost.COMPILE else Verdict.STOPPED
+    return _judge_enforced(facts)
+
+
+def _judge_enforced(facts: Facts) -> Verdict:
+    """Nothing was lost: the bytes and the end decide."""
+    complete = facts.bytes is Bytes.VALID
+    if facts.end is End.EMPTY_MASK and facts.bytes is Bytes.PREFIX:
+        return Verdict.IMPOSSIBLE if facts.oracle_empty else Verdict.DEAD_END
+    if facts.end is End.EMPTY_MASK and complete and not facts.oracle_empty:
+        return Verdict.DEAD_END
+    if facts.bytes is Bytes.INVALID:
+        return Verdict.SILENT_CORRUPTION
+    if facts.end is End.STOP_ID and not complete:
+        return Verdict.EARLY_STOP
+    if facts.end in (End.TOKEN_LIMIT, End.EMPTY_MASK):
+        return Verdict.NO_STOP if complete and not facts.stop_allowed else Verdict.TRUNCATED
+    return Verdict.OK if facts.checker_agrees else Verdict.CHECKER_DISAGREES

@@ -1,0 +1,283 @@
+"""A vocabulary as llama.cpp has it: every token's true bytes, and a second reading of them.
+
+The *true bytes* of a token are what llama.cpp emits for it: `llama_token_to_piece(lstrip=0,
+special=true)`. The second reading derives the bytes from the token's text by the rules of its
+vocabulary type and never calls `token_to_piece`; where the two differ, the id is kept in
+`Vocabulary.disagreements`. What a runtime *renders* can be less: control and unknown tokens are
+left out of the text.
+
+Rules follow `llama_vocab::impl::token_to_piece` and its helpers in llama.cpp's
+`src/llama-vocab.cpp`; the byte-level alphabet is GPT-2's `bytes_to_unicode` (`encoder.py`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from enum import IntFlag, StrEnum
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline import llama
+
+META_SPACE = "\u2581".encode()
+"""U+2581, by which SentencePiece spells a space."""
+
+
+class VocabType(StrEnum):
+    """`enum llama_vocab_type`, by name."""
+
+    NONE = "NONE"
+    SPM = "SPM"
+    BPE = "BPE"
+    WPM = "WPM"
+    UGM = "UGM"
+    RWKV = "RWKV"
+    PLAMO2 = "PLAMO2"
+    OTHER = "OTHER"
+
+
+_TYPES = (
+    VocabType.NONE,
+    VocabType.SPM,
+    VocabType.BPE,
+    VocabType.WPM,
+    VocabType.UGM,
+    VocabType.RWKV,
+    VocabType.PLAMO2,
+)
+
+
+class Attr(IntFlag):
+    """`enum llama_token_attr`."""
+
+    UNDEFINED = 0
+    UNKNOWN = 1
+    UNUSED = 2
+    NORMAL = 4
+    CONTROL = 8
+    USER_DEFINED = 16
+    BYTE = 32
+    NORMALIZED = 64
+    LSTRIP = 128
+    RSTRIP = 256
+    SINGLE_WORD = 512
+
+
+UNRENDERED = int(Attr.CONTROL | Attr.UNKNOWN)
+"""Attributes of tokens that a runtime leaves out of the text (`attr_special` in llama.cpp)."""
+
+_KIND = int(Attr.UNKNOWN | Attr.UNUSED | Attr.NORMAL | Attr.CONTROL | Attr.USER_DEFINED | Attr.BYTE)
+
+
+def attr_name(attr: int) -> str:
+    """The kind of a token, such as `NORMAL` or `CONTROL`, without its strip flags."""
+    return Attr(attr & _KIND).name or "UNDEFINED"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The tokens of one GGUF by id; every sequence has `n_tokens` entries."""
+
+    type: VocabType
+    true_bytes: list[bytes] = field(repr=False)
+    """What llama.cpp emits for each id, control tokens included."""
+    texts: list[bytes] = field(repr=False)
+    """Each token as the file spells it."""
+    attrs: npt.NDArray[np.uint32] = field(repr=False)
+    """`Attr` bits, shape (n_tokens,)."""
+    scores: npt.NDArray[np.float32] = field(repr=False)
+    """SentencePiece scores, shape (n_tokens,)."""
+    bos: int
+    eos: int
+    eot: int
+    end_ids: frozenset[int]
+    """Every id on which llama.cpp's runtimes stop, not only the one a builder names."""
+    add_space_prefix: bool
+    """Whether a detokenized text loses its leading space; measured."""
+    clean_spaces: bool
+    """Whether detokenizing joins a space to the punctuation after it; measured."""
+    disagreements: tuple[tuple[int, bytes], ...]
+    """(id, second reading) where the second reading is not the true bytes."""
+    hash: str
+    """sha256 over everything above that decides an outcome."""
+
+    @property
+    def n_tokens(self) -> int:
+        """The number of ids."""
+        return len(self.true_bytes)
+
+    @cached_property
+    def rendered(self) -> list[bytes]:
+        """What a runtime puts into the text for each id: nothing for control tokens."""
+        hidden = (self.attrs & UNRENDERED) != 0
+        return [b"" if skip else piece for piece, skip in zip(self.true_bytes, hidden, strict=True)]
+
+    @property
+    def tokenize_can_throw(self) -> bool:
+        """Whether `llama_tokenize` dies on some byte: SentencePiece without a token for it.
+
+        `llama_vocab::impl::byte_to_token` looks for `<0xNN>`, then for the byte itself, and throws
+        through C when it finds neither, which ends the process.
+        """
+        if self.type is not VocabType.SPM:
+            return False
+        texts = set(self.texts)
+        return any(
+            b"<0x%02X>" % byte not in texts and bytes([byte]) not in texts for byte in range(256)
+        )
+
+
+def read(model: llama.Model) -> Vocabulary:
+    """Read the vocabulary of a loaded model, both ways."""
+    vocab = model.vocab
+    kind = _TYPES[vocab.type] if 0 <= vocab.type < len(_TYPES) else VocabType.OTHER
+    true_bytes = vocab.pieces(special=True)
+    texts = vocab.texts()
+    attrs = vocab.attributes()
+    scores = vocab.scores()
+    ends = frozenset(vocab.end_of_generation())
+    second = second_reading(kind, texts, attrs, meta_space=_spells_space_as_meta(model, kind))
+    ids = {name: vocab.special_id(name) for name in ("bos", "eos", "eot")}
+    add_space_prefix = _drops_leading_space(vocab, true_bytes)
+    clean_spaces = _cleans_spaces(vocab, true_bytes)
+    return Vocabulary(
+        type=kind,
+        true_bytes=true_bytes,
+        texts=texts,
+        attrs=attrs,
+        scores=scores,
+        bos=ids["bos"],
+        eos=ids["eos"],
+        eot=ids["eot"],
+        end_ids=ends,
+        add_space_prefix=add_space_prefix,
+        clean_spaces=clean_spaces,
+        disagreements=tuple(
+            (i, mine)
+            for i, (mine, true) in enumerate(zip(second, true_bytes, strict=True))
+            if mine != true
+        ),
+        hash=_hash(
+            texts,
+            true_bytes,
+            attrs.tobytes(),
+            scores.tobytes(),
+            repr((kind.value, ids, sorted(ends), add_space_prefix, clean_spaces)).encode(),
+        ),
+    )
+
+
+def second_reading(
+    kind: VocabType, texts: list[bytes], attrs: npt.NDArray[np.uint32], *, meta_space: bool
+) -> list[bytes]:
+    """Bytes of each token from its text alone, by the rules of the vocabulary's type.
+
+    `meta_space` tells for a BPE vocabulary whether a space is spelt U+2581 (as Gemma 4 does)
+    and not in GPT-2's byte-level alphabet.
+    """
+    if kind is VocabType.RWKV:
+        return [_rwkv(text) for text in texts]
+    unspell = _meta_to_space if kind is not VocabType.BPE or meta_space else _byte_level
+    out: list[bytes] = []
+    verbatim = UNRENDERED | int(Attr.USER_DEFINED)
+    for text, attr in zip(texts, attrs.tolist(), strict=True):
+        if attr & verbatim:
+            out.append(text)
+        elif attr & Attr.NORMAL:
+            out.append(unspell(text))
+        elif attr & Attr.BYTE:
+            out.append(_byte_token(text))
+        else:
+            out.append(b"")  # unused and undefined tokens emit nothing
+    return out
+
+
+def _meta_to_space(text: bytes) -> bytes:
+    return text.replace(META_SPACE, b" ")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's spelling of the 256 bytes: printable ones as themselves, the rest from U+0100 on."""
+    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    shifted = [byte for byte in range(256) if byte not in set(plain)]
+    table = {chr(byte): byte for byte in plain}
+    table.update({chr(0x100 + i): byte for i, byte in enumerate(shifted)})
+    return table
+
+
+_ALPHABET = _byte_alphabet()
+
+
+def _byte_level(text: bytes) -> bytes:
+    out = bytearray()
+    whole = text.decode("utf-8", "replace")
+    for char in whole:
+        byte = _ALPHABET.get(char)
+        if byte is None:  # llama_decode_text writes this marker, the whole text included
+            out += b"[UNK_BYTE_0x" + char.encode().hex().encode() + text + b"]"
+        else:
+            out.append(byte)
+    return bytes(out)
+
+
+def _byte_token(text: bytes) -> bytes:
+    match = re.fullmatch(rb"<0x([0-9A-Fa-f]{2})>", text)
+    return bytes([int(match[1], 16)]) if match else text
+
+
+_RWKV_ESCAPE = re.compile(rb"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
+_RWKV_SHORT = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
+
+
+def _rwkv(text: bytes) -> bytes:
+    return _RWKV_ESCAPE.sub(
+        lambda m: bytes([int(m[1], 16)]) if m[1] else _RWKV_SHORT.get(m[2], m[2]), text
+    )
+
+
+def _spells_space_as_meta(model: llama.Model, kind: VocabType) -> bool:
+    """BPE files whose pre-tokenizer makes llama.cpp set `escape_whitespaces`."""
+    pre = model.meta("tokenizer.ggml.pre")
+    named = model.meta("tokenizer.ggml.model")
+    return kind is VocabType.BPE and (
+        named == "gemma4" or pre in {"gemma4", "granite-embed-multi-311m", "sarvam-moe"}
+    )
+
+
+def _drops_leading_space(vocab: llama.Vocab, pieces: list[bytes]) -> bool:
+    for i, piece in enumerate(pieces):
+        if len(piece) > 1 and piece[:1] == b" " and piece[1:].isalnum():
+            return vocab.detokenize([i], special=True) == piece[1:]
+    return False
+
+
+def _cleans_spaces(vocab: llama.Vocab, pieces: list[bytes]) -> bool:
+    ids = {piece: i for i, piece in reversed(list(enumerate(pieces)))}
+    word = next((i for piece, i in ids.items() if piece.isalpha()), None)
+    if word is None:
+        return False
+    for split in ([b" ."], [b" ", b"."], [b" ,"], [b" ", b","]):
+        if all(part in ids for part in split):
+            tail = b"".join(split)
+            text = vocab.detokenize([word, *(ids[part] for part in split)], special=True)
+            return not text.endswith(tail)
+    return False
+
+
+def _hash(texts: list[bytes], pieces: list[bytes], *rest: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in (*texts, *pieces, *rest):
+        digest.update(len(part).to_bytes(4, "little"))
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def open_vocabulary(path: Path) -> tuple[llama.Model, Vocabulary]:
+    """Load a GGUF without its tensors and read its vocabulary; the caller closes the model."""
+    model = llama.Model(path, vocab_only=True)
+    return model, read(model)

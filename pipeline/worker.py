@@ -1,0 +1,126 @@
+"""The native process: `python -m pipeline.worker`, one per (model, tokenizer).
+
+A job comes in as one JSON object on standard input; messages go out as one JSON object a line.
+llama.cpp and llguidance live here and nowhere else, so that an abort costs one job and becomes a
+verdict. The parent is the one that writes files. Neither polars nor Hydra is imported.
+
+Messages: `hello` (versions, device), `rows` (rows of one table), `refused` (an input that cannot
+be used, with the reason), `end`. A job without `end` has died.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import IO, Any
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True)
+class FileRef:
+    """A file a job reads."""
+
+    path: str
+    sha256: str
+    format: str = "gguf"
+
+
+@dataclass(frozen=True)
+class SuiteRef:
+    """A suite file and which of its cases are wanted."""
+
+    path: str
+    cases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Job:
+    """All cells of one model and one tokenizer."""
+
+    model: str
+    tokenizer: str
+    weights: FileRef | None
+    """The model's GGUF; None to forge one around the tokenizer."""
+    tokens: FileRef | None
+    """The tokenizer's file; None where the model brings its own."""
+    seed: int
+    """Of the forged weights."""
+    cache: str
+    builders: tuple[str, ...]
+    suites: tuple[SuiteRef, ...]
+    stages: tuple[str, ...]
+    """`audit`, `generate`, or both."""
+    device: str
+    """`cpu`, `gpu` or `auto`."""
+    n_seq: int
+    n_threads: int
+    """0 for automatic."""
+    on_error: str
+    """`drop` as llama.cpp does, or `stop`."""
+    max_tokens: int | None
+    """Overrides every case's own limit."""
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Job:
+        """The job a parent has sent."""
+        data["weights"] = FileRef(**data["weights"]) if data["weights"] else None
+        data["tokens"] = FileRef(**data["tokens"]) if data["tokens"] else None
+        data["suites"] = tuple(
+            SuiteRef(suite["path"], tuple(suite["cases"])) for suite in data["suites"]
+        )
+        data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
+        return Job(**data)
+
+    def to_json(self) -> str:
+        """The job as a worker reads it."""
+        return json.dumps(asdict(self))
+
+
+class Channel:
+    """Where a worker's messages go: the process's first standard output.
+
+    Whatever native code prints is turned to standard error, so that it cannot be taken for a
+    message.
+    """
+
+    def __init__(self) -> None:
+        self._out: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def send(self, kind: str, **fields: object) -> None:
+        """Send one message at once."""
+        self._out.write(json.dumps({"type": kind, **fields}) + "\n")
+        self._out.flush()
+
+    def rows(self, table: str, rows: Iterable[Row]) -> None:
+        """Send rows of one table; bytes travel as Latin-1 text, one character a byte."""
+        plain = [
+            {
+                name: value.decode("latin-1") if isinstance(value, bytes) else value
+                for name, value in row.items()
+            }
+            for row in rows
+        ]
+        if plain:
+            self.send("rows", table=table, rows=plain)
+
+
+def main() -> None:
+    """Run the job on standard input, or try one tokenization (`tokenize FILE HEX`)."""
+    if sys.argv[1:2] == ["tokenize"]:
+        from pipeline.stages import tokenize_once
+
+        tokenize_once(sys.argv[2], bytes.fromhex(sys.argv[3]))
+        return
+    channel = Channel()
+    from pipeline.stages import run_job
+
+    run_job(Job.from_json(json.load(sys.stdin)), channel)
+
+
+if __name__ == "__main__":
+    main()

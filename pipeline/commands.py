@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, cast
 
 import hydra
-from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from pipeline import config, run, sources, summary
@@ -75,10 +72,17 @@ def _hydra(job: Callable[[DictConfig], None], overrides: list[str]) -> None:
 
 
 def _plain(error: Exception) -> str:
-    """Hydra's message without its chain of causes."""
+    """Hydra's message as one paragraph that says what there is."""
+    if isinstance(error, MissingConfigException) and error.options is not None:
+        group, _, name = str(error.missing_cfg_file).partition("/")
+        return f"{group}={name} is not known; there is {', '.join(error.options)}."
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    cut = [line for line in lines if not line.startswith(("full_key:", "object_type="))]
-    return " ".join(cut)
+    if error.__cause__ is not None:
+        lines += [line.strip() for line in str(error.__cause__).splitlines()[:1]]
+    said = " ".join(line for line in lines if not line.startswith(("full_key:", "object_type=")))
+    return (
+        f"{said}. `python -m pipeline --help` shows the keys; quote values with special characters."
+    )
 
 
 def _complain(message: str) -> int:
@@ -93,7 +97,7 @@ def help_screen(exit_codes: str) -> str:
         _wrapped(f"  {group:11}", ", ".join(sorted(p.stem for p in (conf / group).glob("*.yaml"))))
         for group in _GROUPS
     )
-    return f"""byte-exact: proves, in batches, whether constrained generation obeys its grammar to the byte.
+    return f"""byte-exact: does constrained generation obey its grammar, to the byte?
 
   python -m pipeline run   [model=…] [tokenizer=…] [grammar=[…]] [builder=[…]] [key=value …]
   python -m pipeline audit [tokenizer=…] …         the token tables only; no weights needed
@@ -115,6 +119,4 @@ Cache: {sources.cache_dir()}
 def _wrapped(head: str, text: str, width: int = 100) -> str:
     import textwrap
 
-    return textwrap.fill(
-        text, width, initial_indent=head, subsequent_indent=" " * len(head)
-    )
+    return textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * len(head))

@@ -45,8 +45,9 @@ class SourceConfig:
     def source(self) -> Source:
         """The same as the plain, frozen type; a file of one's own is named by its stem."""
         name = Path(self.path).stem if self.kind == "path" and self.path else self.name
-        fields = {key: getattr(self, key) for key in Source.__dataclass_fields__}
-        return Source(**(fields | {"name": name, "members": tuple(self.members)}))
+        fields: dict[str, Any] = {key: getattr(self, key) for key in Source.__dataclass_fields__}
+        fields |= {"name": name, "members": tuple(self.members)}
+        return Source(**fields)
 
 
 @dataclass
@@ -67,7 +68,7 @@ class BuildersConfig:
 class SuiteConfig:
     """One suite: a file of `datasets/`, or any path."""
 
-    file: str = MISSING
+    file: str | None = MISSING
 
 
 @dataclass

@@ -121,6 +121,11 @@ class _Evidence:
                 return "the text is complete, but no id that ends it is allowed"
             case Verdict.DEAD_END:
                 return f"no token is allowed after step {len(steps)}, though legal ones exist"
+            case Verdict.IMPOSSIBLE if loss:
+                return (
+                    f"no token of this vocabulary can continue the text at step {loss.step}; "
+                    "the engine said so, and the runtime went its own way"
+                )
             case Verdict.IMPOSSIBLE:
                 return f"no token of this vocabulary can continue the text at step {len(steps)}"
             case Verdict.TRUNCATED:
@@ -166,10 +171,6 @@ def evaluate(
         n_legal=n_legal,
         objection=validate.check(case.check, output),
     )
-    oracle_empty = False
-    if transcript.end is End.EMPTY_MASK:
-        legal = oracle.legal(grammar, output)
-        oracle_empty = legal is None or not legal.any()
     verdict = judge(
         Facts(
             end=transcript.end,
@@ -177,7 +178,7 @@ def evaluate(
             bytes=state,
             checker_agrees=evidence.objection is None,
             stop_allowed=transcript.stop_allowed,
-            oracle_empty=oracle_empty,
+            oracle_empty=_nothing_fits(transcript, pieces, grammar, oracle),
         )
     )
     return Judged(
@@ -198,6 +199,23 @@ def _state(grammar: ByteGrammar, output: bytes) -> tuple[Bytes, int | None]:
     if match.complete:
         return Bytes.VALID, match.n_legal
     return (Bytes.PREFIX if match.n_legal == len(output) else Bytes.INVALID), match.n_legal
+
+
+def _nothing_fits(
+    transcript: Transcript, pieces: Sequence[bytes], grammar: ByteGrammar, oracle: TokenOracle
+) -> bool:
+    """Whether, where the mask was empty or failed, no token of the vocabulary could go on."""
+    loss = transcript.loss
+    if loss is not None and loss.kind is Lost.MASK:
+        prefix = b"".join(pieces[: loss.step])
+    elif loss is None and transcript.end is End.EMPTY_MASK:
+        prefix = b"".join(pieces)
+    else:
+        return False
+    if grammar.match(prefix).complete:
+        return False
+    legal = oracle.legal(grammar, prefix)
+    return legal is not None and not legal.any()
 
 
 def _quote(data: bytes) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +181,7 @@ class Vocab:
         if not 0 <= token < self.n_tokens:
             raise IndexError(f"token id {token} is not in 0..{self.n_tokens - 1}")
 
-    def _sized(self, call: Any) -> bytes:
+    def _sized(self, call: Callable[[int, int], int]) -> bytes:
         buffer = self._buffer
         n = call(ctypes.addressof(buffer), len(buffer))
         if n < 0:
@@ -221,17 +221,6 @@ class Model:
         if self._handle:
             _c.llama_model_free(self._handle)  # pyright: ignore
             self._handle = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 Entry = tuple[int, int, int, bool]
@@ -308,15 +297,4 @@ class Context:
         if not address:
             raise RuntimeError(f"no logits for entry {index} of the batch")
         row = (ctypes.c_float * self.n_vocab).from_address(address)
-        return np.frombuffer(row, np.float32)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
+        return np.ctypeslib.as_array(row)

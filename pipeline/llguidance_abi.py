@@ -1,4 +1,4 @@
-"""llguidance's C interface through ctypes: owning handles (use `contextlib.closing`), and nothing else.
+"""llguidance's C interface through ctypes: owning handles, and nothing else.
 
 The `llguidance` wheel's extension module exports the same C functions that llama.cpp's bridge
 links against (`parser/llguidance.h`), so a token table goes in here exactly as it does there,
@@ -177,17 +177,6 @@ class Tokenizer:
             _free_tokenizer(self._handle)
             self._handle = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 class Matcher:
     """An `LlgMatcher`: one grammar over one tokenizer, in one state.
@@ -249,17 +238,6 @@ class Matcher:
         if self._handle:
             _free_matcher(self._handle)
             self._handle = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _c_text(data: str) -> bytes:

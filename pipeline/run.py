@@ -30,6 +30,7 @@ from pipeline.worker import FileRef, Job, SuiteRef
 INVOCATION = "BYTE_EXACT_INVOCATION"
 """Environment variable that all jobs of one command share; a run folder belongs to one command."""
 
+
 @dataclass(frozen=True)
 class Outcome:
     """How one job went."""
@@ -270,9 +271,7 @@ def _work(
     return death
 
 
-def _bury(
-    job: Job, chosen: list[Chosen], seen: _Seen, part: Path, end: End, reason: str
-) -> int:
+def _bury(job: Job, chosen: list[Chosen], seen: _Seen, part: Path, end: End, reason: str) -> int:
     """Give every cell and table that a job did not reach its row; the number of them."""
     whose = {"tokenizer": job.tokenizer}
     cells: list[dict[str, Any]] = []

@@ -16,6 +16,7 @@ import contextlib
 import datetime
 import errno
 import hashlib
+import importlib
 import importlib.metadata
 import importlib.util
 import json
@@ -412,18 +413,18 @@ def _from_hub(source: Source, role: Role, progress: bool) -> Resolved:
     folder = f"{repo.replace('/', '--')}@{revision.replace('/', '--')}"
 
     def fetch(scratch: Path) -> tuple[Path, dict[str, str]]:
-        import huggingface_hub as hub
         from huggingface_hub.utils import disable_progress_bars
 
+        hub: Any = importlib.import_module("huggingface_hub")  # its annotations are incomplete
         if not progress:
             disable_progress_bars()
         end = os.environ.get("HF_ENDPOINT")  # as it is now: the library reads it when imported
         try:
             url = hub.hf_hub_url(repo, file, revision=revision, endpoint=end)
-            ask: Callable[..., Any] = hub.get_hf_file_metadata  # pyright: ignore[reportUnknownMemberType]
-            get: Callable[..., str] = hub.hf_hub_download  # pyright: ignore[reportUnknownMemberType]
-            commit: str = ask(url, endpoint=end).commit_hash or revision
-            path = get(repo, file, revision=commit, local_dir=scratch, endpoint=end)
+            commit: str = hub.get_hf_file_metadata(url, endpoint=end).commit_hash or revision
+            path: str = hub.hf_hub_download(
+                repo, file, revision=commit, local_dir=scratch, endpoint=end
+            )
         except Exception as error:  # the library's or its HTTP client's: all mean there is no file
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES):
                 raise

@@ -220,12 +220,18 @@ class _Work:
         requests = list(self._requests(target.name, cases))
         refused = [request for request in requests if request.builder in self.refusals]
         for request in refused:
-            self.channel.rows("cells", [self._cell_row(target.name, request) | {
-                "verdict": End.BUILDER_REFUSED.value,
-                "cause": Cause.UNKNOWN.value,
-                "reason": self.refusals[request.builder],
-                "ended": End.BUILDER_REFUSED.value,
-            }])
+            self.channel.rows(
+                "cells",
+                [
+                    self._cell_row(target.name, request)
+                    | {
+                        "verdict": End.BUILDER_REFUSED.value,
+                        "cause": Cause.UNKNOWN.value,
+                        "reason": self.refusals[request.builder],
+                        "ended": End.BUILDER_REFUSED.value,
+                    }
+                ],
+            )
         able = [request for request in requests if request.builder in self.tables]
         for request, transcript in target.generate(able):
             table = self.tables[request.builder]
@@ -261,9 +267,7 @@ class _Work:
                 )
 
     def _key(self, target: str, builder: str, case: Case) -> str:
-        return "/".join(
-            (target, self.job.model, self.job.tokenizer, builder, case.suite, case.id)
-        )
+        return "/".join((target, self.job.model, self.job.tokenizer, builder, case.suite, case.id))
 
     def _cell_row(self, target: str, request: Request) -> Row:
         """The columns that say which cell it is and what made it; the outcome's are None."""

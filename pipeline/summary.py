@@ -103,7 +103,7 @@ def _score(cells: pl.DataFrame) -> str:
 
 def _worst(cells: pl.DataFrame) -> str:
     """Verdict counts and the worst cells, with what was wrong."""
-    counts = {name: n for name, n in cells["verdict"].value_counts().iter_rows()}
+    counts = dict(cells["verdict"].value_counts().iter_rows())
     order = sorted(counts, key=lambda name: -BADNESS[Verdict(name)])
     tally = ", ".join(f"{counts[name]} {name}" for name in order)
     failed = cells.filter(pl.col("verdict") != "ok")

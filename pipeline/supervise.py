@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -62,7 +62,7 @@ def supervise(job: Job, take: Callable[[str], None], *, time_limit: float) -> De
 
 
 @contextlib.contextmanager
-def _worker(errors: IO[bytes]) -> Iterator[subprocess.Popen[str]]:
+def _worker(errors: IO[bytes]) -> Generator[subprocess.Popen[str]]:
     """A worker process that does not outlive the block."""
     process = subprocess.Popen(
         [sys.executable, "-m", "pipeline.worker"],
@@ -112,5 +112,3 @@ def _last_words(errors: IO[bytes]) -> str:
     text = errors.read().decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return "Its last words: " + " | ".join(lines[-3:]) if lines else "It left no words."
-
-

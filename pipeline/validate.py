@@ -207,25 +207,28 @@ def schema_fault(schema: dict[str, Any]) -> str | None:
         return f"is not a valid JSON Schema (Draft 2020-12): at {path}: {error.message[:200]}"
     if (reference := _broken_reference(schema)) is not None:
         return (
-            f"$ref {reference!r} leads nowhere; a schema may refer only to its own parts, for "
-            "example '#/$defs/name'"
+            f"$ref {reference!r} does not lead to a schema; it may refer only to parts of its own, "
+            "for example '#/$defs/name'"
         )
     return None
 
 
 def _broken_reference(schema: dict[str, Any]) -> str | None:
-    """The first `$ref` that cannot be followed without a network, or None."""
+    """The first `$ref` that does not lead to a schema, or does so through a network; or None."""
     top = DRAFT202012.create_resource(schema)
-    resolver = EMPTY_REGISTRY.with_resource(top.id() or "", top).resolver(top.id() or "")
-    todo = [(top, resolver)]
+    todo = [(top, EMPTY_REGISTRY.with_resource(top.id() or "", top).resolver(top.id() or ""))]
+    judged: set[int] = set()
     while todo:
-        resource, resolver = todo.pop()
-        if isinstance(resource.contents, dict):
-            contents = resource.contents
-            for reference in (contents[k] for k in ("$ref", "$dynamicRef") if k in contents):
-                try:
-                    resolver.lookup(reference)
-                except (Unresolvable, ValueError):
-                    return reference
-        todo += [(part, resolver.in_subresource(part)) for part in resource.subresources()]
+        part, resolver = todo.pop()
+        contents: dict[str, Any] = part.contents if isinstance(part.contents, dict) else {}
+        for reference in (contents[key] for key in ("$ref", "$dynamicRef") if key in contents):
+            try:
+                found = resolver.lookup(reference)
+                if id(found.contents) not in judged:  # it may lie where no schema is looked for
+                    judged.add(id(found.contents))
+                    Draft202012Validator.check_schema(found.contents)
+                    todo.append((DRAFT202012.create_resource(found.contents), found.resolver))
+            except (Unresolvable, SchemaError, TypeError, ValueError):
+                return reference
+        todo += [(inner, resolver.in_subresource(inner)) for inner in part.subresources()]
     return None

@@ -95,7 +95,8 @@ class Facts:
     stop_allowed: bool = False
     """Whether, at the end, an id was allowed on which the runtime stops."""
     oracle_empty: bool = False
-    """Whether no token of the vocabulary could truly have come next."""
+    """Whether, where the mask was empty or failed, no token of the vocabulary could truly have
+    come next and the text was not complete either."""
 
 
 _DIRECT = {
@@ -110,6 +111,8 @@ def judge(facts: Facts) -> Verdict:
     """The verdict of a cell: the first row of the table in the README that fits."""
     if facts.end in _DIRECT:
         return _DIRECT[facts.end]
+    if facts.lost is Lost.MASK and facts.oracle_empty:
+        return Verdict.IMPOSSIBLE  # the engine reports "no token fits" as a failed mask
     if facts.lost is not Lost.NO:
         if facts.end is not End.LOST:
             return Verdict.UNENFORCED
@@ -122,8 +125,6 @@ def _judge_enforced(facts: Facts) -> Verdict:
     complete = facts.bytes is Bytes.VALID
     if facts.end is End.EMPTY_MASK and facts.bytes is Bytes.PREFIX:
         return Verdict.IMPOSSIBLE if facts.oracle_empty else Verdict.DEAD_END
-    if facts.end is End.EMPTY_MASK and complete and not facts.oracle_empty:
-        return Verdict.DEAD_END
     if facts.bytes is Bytes.INVALID:
         return Verdict.SILENT_CORRUPTION
     if facts.end is End.STOP_ID and not complete:

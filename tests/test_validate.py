@@ -253,4 +253,19 @@ def test_faults_of_the_other_kinds() -> None:
     assert fault(Literal(b"a")) is None
     assert fault(COUNT) is None
     assert (fault(Json({"type": 5})) or "").startswith("is not a valid JSON Schema (Draft 2020-12)")
-    assert "leads nowhere" in (fault(Json({"not": {"$ref": "#/$defs/x"}})) or "")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"not": {"$ref": "#/$defs/x"}},
+        {"$ref": "http://localhost/schema"},
+        {"$ref": "http://[bad"},
+        {"$ref": "#/title", "title": "no schema"},
+        {"$ref": "#/minimum/x", "minimum": 3},
+        {"$ref": "#/enum/0", "enum": [{"type": 5}]},
+        {"$ref": "#/enum/0", "enum": [{"$ref": "#/enum/1"}]},
+    ],
+)
+def test_reference_that_leads_to_no_schema(schema: dict[str, Any]) -> None:
+    assert "does not lead to a schema" in (fault(Json(schema)) or "")

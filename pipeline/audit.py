@@ -145,7 +145,7 @@ def mask_rows(vocabulary: Vocabulary, table: TokenTable, engine: Engine) -> Iter
             error = matcher.error
         finally:
             matcher.close()
-        ids = [] if mask is None else allowed_ids(mask, vocabulary.n_tokens).tolist()
+        ids = [] if mask is None else [int(i) for i in allowed_ids(mask, vocabulary.n_tokens)]
         bad = [token for token in ids if probe.bad(pieces[token])]
         yield {
             "probe": probe.name,

@@ -17,14 +17,17 @@ from pipeline.errors import ConfigError, PipelineError, ResultsError
 _GROUPS = ("model", "tokenizer", "grammar", "builder", "runtime", "experiment", "debug")
 
 
-def run_command(command: str, overrides: list[str]) -> int:
+def run_command(command: str, arguments: list[str]) -> int:
     """`run` or `audit` with Hydra overrides; the exit code."""
     config.register()
-    sweep = bool({"-m", "--multirun"} & set(overrides))
+    sweep = bool({"-m", "--multirun"} & set(arguments))
+    # Hydra's parser wants all overrides in one piece, so flags such as -m go behind them.
+    overrides = [argument for argument in arguments if _is_override(argument)]
+    flags = [argument for argument in arguments if not _is_override(argument)]
     if not any(override.lstrip("+").startswith("run.name=") for override in overrides):
-        overrides = [*overrides, f"run.name={datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}"]
+        overrides.append(f"run.name={datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}")
     if command == "audit":
-        overrides = [*overrides, "stages=[audit]"]
+        overrides.append("stages=[audit]")
     outcomes: list[run.Outcome] = []
     used: list[config.Settings] = []
     errors: list[PipelineError] = []
@@ -39,7 +42,7 @@ def run_command(command: str, overrides: list[str]) -> int:
             errors.append(error)
 
     try:
-        _hydra(job, overrides)
+        _hydra(job, [*overrides, *flags])
         if errors and not used:
             raise errors[0]
         if not used:
@@ -56,9 +59,13 @@ def run_command(command: str, overrides: list[str]) -> int:
     return 1 if manifest["lost"] else 0
 
 
-def _hydra(job: Callable[[DictConfig], None], overrides: list[str]) -> None:
+def _is_override(argument: str) -> bool:
+    return not argument.startswith("-") and ("=" in argument or argument.startswith("~"))
+
+
+def _hydra(job: Callable[[DictConfig], None], arguments: list[str]) -> None:
     """Run `job` as a Hydra application; what Hydra says against the command becomes ours."""
-    sys.argv = ["pipeline", *overrides]
+    sys.argv = ["pipeline", *arguments]
     folder = str(config.data_folder("conf").resolve())
     try:
         hydra.main(version_base="1.3", config_path=folder, config_name="config")(job)()

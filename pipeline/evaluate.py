@@ -5,7 +5,7 @@ Everything is judged on the bytes a runtime renders, never on what the builder c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -37,6 +37,10 @@ class Judged:
     """One line a person understands; empty for `ok`."""
 
 
+Control = Callable[[], bool]
+"""Whether a table of true bytes, tokenized greedily, still has a mask where this cell's failed."""
+
+
 @dataclass(frozen=True)
 class _Evidence:
     """What is known of a cell before its cause and reason are told."""
@@ -50,6 +54,7 @@ class _Evidence:
     n_legal: int | None
     objection: str | None
     """What the independent checker says against the output."""
+    control: Control
 
     @property
     def lost(self) -> Lost:
@@ -79,22 +84,31 @@ class _Evidence:
         return next((i for i, length in enumerate(lengths) if length > self.n_legal), None)
 
     def cause(self, verdict: Verdict) -> Cause:
-        """Where the fault lies."""
-        fixed = _CAUSES.get(verdict)
-        if fixed is not None:
-            return fixed
+        """Where the fault lies: what came first of a wrong special, tokenization or byte claim."""
+        if verdict in _CAUSES:
+            return _CAUSES[verdict]
         if self.lost is Lost.COMPILE:
             return Cause.GRAMMAR
-        if self.culprit is None or self.culprit >= len(self.transcript.steps):
-            return Cause.ENGINE if self.lost is Lost.MASK else Cause.UNKNOWN
-        step = self.transcript.steps[self.culprit]
-        if self.vocabulary.attrs[step.token] & UNRENDERED or step.token in self.vocabulary.end_ids:
-            return Cause.SPECIAL
-        if step.origin is Origin.FORCED and self._leaves_at() == self.culprit:
-            return Cause.TOKENIZE
-        if self.table.claimed[step.token] != self.vocabulary.true_bytes[step.token]:
+        steps, culprit, loss = self.transcript.steps, self.culprit, self.transcript.loss
+        if culprit is None:
+            return Cause.UNKNOWN
+        masked = loss is not None and loss.kind is Lost.MASK and culprit == loss.step
+        # At a failed mask no token is to blame: the one taken there was taken without it.
+        taken = () if masked else steps[culprit : culprit + 1]
+        for step in taken:
+            hidden = self.vocabulary.attrs[step.token] & UNRENDERED
+            if hidden or step.token in self.vocabulary.end_ids:
+                return Cause.SPECIAL
+            if step.origin is Origin.FORCED and self._leaves_at() == culprit:
+                return Cause.TOKENIZE
+        if any(self._claims_wrong(step.token) for step in (*steps[:culprit], *taken)):
             return Cause.BYTES
-        return Cause.ENGINE
+        if masked:
+            return Cause.TOKENIZE if self.control() else Cause.ENGINE
+        return Cause.TOKENIZE if taken and taken[0].origin is Origin.FORCED else Cause.ENGINE
+
+    def _claims_wrong(self, token: int) -> bool:
+        return self.table.claimed[token] != self.vocabulary.true_bytes[token]
 
     def reason(self, verdict: Verdict) -> str:
         """One line for a person."""
@@ -138,7 +152,7 @@ class _Evidence:
     def _token(self, token: int) -> str:
         claimed, true = self.table.claimed[token], self.vocabulary.true_bytes[token]
         shown = f"token {token} {_quote(true)}"
-        return shown if claimed == true else f"{shown}, claimed to be {_quote(claimed)}"
+        return f"{shown}, claimed to be {_quote(claimed)}" if self._claims_wrong(token) else shown
 
 
 _CAUSES = {
@@ -157,8 +171,9 @@ def evaluate(
     table: TokenTable,
     grammar: ByteGrammar,
     oracle: TokenOracle,
+    control: Control,
 ) -> Judged:
-    """Judge one cell."""
+    """Judge one cell. `control` is asked only where a mask failed and no byte claim is to blame."""
     pieces = [vocabulary.rendered[step.token] for step in transcript.steps]
     output = b"".join(pieces)
     state, n_legal = _state(grammar, output)
@@ -170,6 +185,7 @@ def evaluate(
         state=state,
         n_legal=n_legal,
         objection=validate.check(case.check, output),
+        control=control,
     )
     verdict = judge(
         Facts(

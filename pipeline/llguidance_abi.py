@@ -188,6 +188,7 @@ class Matcher:
         init = _ConstraintInit()
         _set_defaults(ctypes.byref(init), tokenizer.handle)
         init.log_stderr_level = 0
+        init.limits.verbose_errors = False  # else errors carry the parser's state, timings included
         self._adopt(tokenizer, _new_matcher(ctypes.byref(init), kind.encode(), _c_text(data)))
 
     def _adopt(self, tokenizer: Tokenizer, handle: int) -> None:
@@ -203,9 +204,9 @@ class Matcher:
 
     @property
     def error(self) -> str | None:
-        """Why the matcher is dead; None while it lives."""
+        """Why the matcher is dead, without the traces behind the message; None while it lives."""
         message = _get_error(self._handle)
-        return None if message is None else message.decode("utf-8", "replace")
+        return None if message is None else message.decode("utf-8", "replace").split("\n<")[0]
 
     def mask(self) -> npt.NDArray[np.uint32] | None:
         """The allowed tokens, one bit an id, shape (ceil(n_tokens / 32),); None on error."""

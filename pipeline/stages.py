@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 
 from pipeline import audit, builders, forge, llama, llguidance_abi, provenance, suites, vocabulary
-from pipeline.builders import Material, TokenTable
+from pipeline.builders import Material, TokenTable, bridge
 from pipeline.constraint import Llguidance
 from pipeline.decode import Transcript
 from pipeline.errors import BuilderRefused, LoadRefused, PipelineError
@@ -236,7 +236,13 @@ class _Work:
         for request, transcript in target.generate(able):
             table = self.tables[request.builder]
             judged = evaluate(
-                request.case, transcript, self.vocabulary, table, grammars[id(request.case)], oracle
+                request.case,
+                transcript,
+                self.vocabulary,
+                table,
+                grammars[id(request.case)],
+                oracle,
+                lambda request=request, transcript=transcript: self._control(request, transcript),
             )
             loss = transcript.loss
             row = self._cell_row(target.name, request) | {
@@ -255,6 +261,14 @@ class _Work:
             }
             self.channel.rows("steps", self._step_rows(request, transcript, table))
             self.channel.rows("cells", [row])
+
+    def _control(self, request: Request, transcript: Transcript) -> bool:
+        """See `evaluate.Control`: the same tokens over true bytes, tokenized greedily."""
+        claimed, special = bridge.piece_entries(self.material)
+        table = TokenTable(claimed, special, bridge.end_token(self.material), None, "greedy")
+        with closing(self.engine.compile(table, *request.case.grammar.engine_text())) as matcher:
+            before = transcript.steps[: transcript.loss.step if transcript.loss else 0]
+            return all(matcher.consume(s.token) for s in before) and matcher.mask() is not None
 
     def _requests(self, target: str, cases: list[Case]) -> Iterator[Request]:
         for case in cases:

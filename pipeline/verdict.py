@@ -127,8 +127,8 @@ def _judge_enforced(facts: Facts) -> Verdict:
         return Verdict.IMPOSSIBLE if facts.oracle_empty else Verdict.DEAD_END
     if facts.bytes is Bytes.INVALID:
         return Verdict.SILENT_CORRUPTION
-    if facts.end is End.STOP_ID and not complete:
+    if facts.end is End.STOP_ID and facts.bytes is Bytes.PREFIX:
         return Verdict.EARLY_STOP
-    if facts.end in (End.TOKEN_LIMIT, End.EMPTY_MASK):
+    if facts.end is not End.STOP_ID:
         return Verdict.NO_STOP if complete and not facts.stop_allowed else Verdict.TRUNCATED
     return Verdict.OK if facts.checker_agrees else Verdict.CHECKER_DISAGREES

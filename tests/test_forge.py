@@ -13,7 +13,9 @@ import pytest
 import yaml
 
 from pipeline.errors import LoadRefused
-from pipeline.forge import forged, scan, sentencepiece_gguf, tiny, vocabulary_of
+from pipeline.forge import forged, tiny, vocabulary_of
+from pipeline.gguf_file import scan
+from pipeline.sentencepiece_model import sentencepiece_gguf
 from pipeline.sources import Source, cache_dir, resolve
 
 CONF = Path(__file__).parent.parent / "conf" / "tokenizer"

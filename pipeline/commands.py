@@ -80,9 +80,9 @@ def _hydra(job: Callable[[DictConfig], None], arguments: list[str]) -> None:
 
 def _plain(error: Exception) -> str:
     """Hydra's message as one paragraph that says what there is."""
-    if isinstance(error, MissingConfigException) and error.options is not None:
+    if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).partition("/")
-        return f"{group}={name} is not known; there is {', '.join(error.options)}."
+        return f"{group}={name} is not known; there is {', '.join(_options(group))}."
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if error.__cause__ is not None:
         lines += [line.strip() for line in str(error.__cause__).splitlines()[:1]]
@@ -92,6 +92,10 @@ def _plain(error: Exception) -> str:
     )
 
 
+def _options(group: str) -> list[str]:
+    return sorted(path.stem for path in (config.data_folder("conf") / group).glob("*.yaml"))
+
+
 def _complain(message: str) -> int:
     print(f"error: {message}", file=sys.stderr)
     return 2
@@ -99,11 +103,7 @@ def _complain(message: str) -> int:
 
 def help_screen(exit_codes: str) -> str:
     """The whole program on one screen."""
-    conf = config.data_folder("conf")
-    groups = "\n".join(
-        _wrapped(f"  {group:11}", ", ".join(sorted(p.stem for p in (conf / group).glob("*.yaml"))))
-        for group in _GROUPS
-    )
+    groups = "\n".join(_wrapped(f"  {group:11}", ", ".join(_options(group))) for group in _GROUPS)
     return f"""byte-exact: does constrained generation obey its grammar, to the byte?
 
   python -m pipeline run   [model=…] [tokenizer=…] [grammar=[…]] [builder=[…]] [key=value …]

@@ -4,7 +4,8 @@ import mmap
 import os
 import struct
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,16 +120,8 @@ def key_value(key: str, kind: int, value: bytes) -> bytes:
     return string(key.encode()) + struct.pack("<I", kind) + value
 
 
-def array(key: str, kind: int, count: int, items: bytes) -> bytes:
-    return key_value(key, ARRAY, struct.pack("<IQ", kind, count) + items)
-
-
 def u32(key: str, value: int) -> bytes:
     return key_value(key, U32, struct.pack("<I", value))
-
-
-def boolean(key: str, value: bool) -> bytes:
-    return key_value(key, BOOL, struct.pack("<?", value))
 
 
 def text(key: str, value: str) -> bytes:
@@ -137,13 +130,21 @@ def text(key: str, value: str) -> bytes:
 
 def write(out: Path, chunks: Iterable[bytes]) -> None:
     """Write `chunks` to `out`; it appears whole or not at all. Raises OSError."""
+    with replacing(out) as temporary, temporary.open("wb") as file:
+        file.writelines(chunks)
+
+
+@contextmanager
+def replacing(out: Path) -> Generator[Path]:
+    """A temporary file beside `out` that takes its place if the block ends well."""
     out.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
+    os.close(handle)
+    temporary = Path(name)
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(chunks)
-        Path(name).chmod(0o644)
-        Path(name).replace(out)
+        yield temporary
+        temporary.chmod(0o644)
+        temporary.replace(out)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise

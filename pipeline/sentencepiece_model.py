@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.errors import LoadRefused
-from pipeline.gguf_file import F32, I32, STRING, array, boolean, string, text, u32, write
+from pipeline.gguf_file import replacing
 
 
 def sentencepiece_gguf(model_file: Path, out: Path) -> None:
@@ -25,31 +25,31 @@ def sentencepiece_gguf(model_file: Path, out: Path) -> None:
         trainer = _submessage(message, 2)
         normalizer = _submessage(message, 3)
         texts = [_octets(piece[1]) for piece in pieces]
-        scores = b"".join(_octets(piece.get(2, bytes(4))) for piece in pieces)
-        types = struct.pack(f"<{len(pieces)}i", *(_number(piece.get(3, 1)) for piece in pieces))
+        scores = [struct.unpack("<f", _octets(piece.get(2, bytes(4))))[0] for piece in pieces]
+        types = [_number(piece.get(3, 1)) for piece in pieces]
     except (ValueError, KeyError, IndexError, struct.error) as error:
         raise LoadRefused(f"{model_file}: not a SentencePiece model: {error!r}") from None
-    count = len(texts)
-    if not count or len(scores) != 4 * count:
+    if not texts:
         raise LoadRefused(f"{model_file}: not a SentencePiece model: no pieces")
-    entries = [
-        text("general.architecture", "llama"),
-        text("tokenizer.ggml.model", "llama"),
-        text("tokenizer.ggml.pre", "default"),
-        array("tokenizer.ggml.tokens", STRING, count, b"".join(map(string, texts))),
-        array("tokenizer.ggml.scores", F32, count, scores),
-        array("tokenizer.ggml.token_type", I32, count, types),
-    ]
-    for name, number, default in (("unknown", 40, 0), ("bos", 41, 1), ("eos", 42, 2)):
-        token = _number(trainer.get(number, default))
-        if token < count:  # an absent token is -1, in protobuf 2**64 - 1
-            entries.append(u32(f"tokenizer.ggml.{name}_token_id", token))
-    entries += [
-        boolean("tokenizer.ggml.add_bos_token", True),
-        boolean("tokenizer.ggml.add_eos_token", False),
-        boolean("tokenizer.ggml.add_space_prefix", bool(normalizer.get(3, 1))),
-    ]
-    write(out, [struct.pack("<4sIQQ", b"GGUF", 3, 0, len(entries)), *entries])
+    import gguf  # 0.6 s, and only the first use of a tokenizer needs it
+
+    with replacing(out) as temporary:
+        writer = gguf.GGUFWriter(temporary, "llama")
+        writer.add_tokenizer_model("llama")
+        writer.add_tokenizer_pre("default")
+        writer.add_token_list(texts)
+        writer.add_token_scores(scores)
+        writer.add_token_types(types)
+        for name, number, default in (("unk", 40, 0), ("bos", 41, 1), ("eos", 42, 2)):
+            token = _number(trainer.get(number, default))
+            if token < len(texts):  # an absent token is -1, in protobuf 2**64 - 1
+                getattr(writer, f"add_{name}_token_id")(token)
+        writer.add_add_bos_token(True)
+        writer.add_add_eos_token(False)
+        writer.add_add_space_prefix(bool(normalizer.get(3, 1)))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.close()
 
 
 def _protobuf(data: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -1,0 +1,42 @@
+"""byte-exact: does constrained generation obey its grammar, to the byte?
+
+Between a vocabulary and a constraint engine stands a *token-table builder*; a wrong one breaks
+the constraint silently. The pipeline runs model × tokenizer × suites × builders, judges every
+output on the bytes a runtime really renders, and writes tables.
+
+    conf/ ──► config ──► run ──► supervise ──► worker ──► stages
+                          │                                 │
+                          │     sources, fetch ─► forge ─► vocabulary ─► builders/ ─► constraint
+                          │                                 │                            │
+                          │                               audit    oracle ◄── decode ◄───┘
+                          │                                 │         │    (targets/)
+                          ▼                                 ▼         ▼
+                        tables ◄──────── rows ──────── evaluate ◄── validate
+                          │                               │
+                       summary                         verdict
+
+Left to right and top to bottom; nothing flows back. The files, in that order:
+
+    __main__, commands   the commands; with config the only ones that know Hydra
+    config               the settings, as typed dataclasses
+    errors               step → error → what the user sees
+    run                  one job per model and tokenizer; parts merged into a run, once
+    supervise            the parent's side of a worker: its messages, its death
+    worker, stages       the native process: load, audit, generate, judge
+    sources, fetch       where a file comes from: path, package, sdist, wheel, hub; pinned, cached
+    gguf_file, sentencepiece_model, forge
+                         a tiny seeded GGUF around any vocabulary
+    llama, llguidance_abi
+                         the only files with native handles
+    vocabulary           true bytes of every token, read twice
+    builders/            vocabulary → token table; the things under test, one file each
+    suites               prompt + grammar + independent checker, from `datasets/`
+    constraint           grammar over token table → masks; the engine protocol
+    oracle               the same grammar over single bytes; never sees a token table
+    targets/, decode     where generation happens; a state machine per cell, batched
+    validate             literal, `re`, JSON; never sees the engine
+    verdict, evaluate    facts → verdict; whose fault
+    audit                token tables against true bytes
+    tables, summary      columns as data, Parquet; what the console says
+    provenance           versions, hashes, commit
+"""

@@ -104,8 +104,26 @@ class EngineConfig:
     """What follows when the constraint is lost: `drop` it as llama.cpp does, or `stop`."""
     max_tokens: int | None = None
     """Overrides the limit each case states."""
+    oracle: str = "auto"
+    """Which masks of generation are judged against the byte oracle: off, first, every, or auto:
+    every up to 65,536 tokens, first above."""
+    oracle_budget: float = 300.0
+    """Seconds of oracle time per job; states after that are `no_oracle` and say so."""
     time_limit: float = 600.0
     """Seconds a worker may say nothing before it is taken for hung."""
+
+
+@dataclass
+class AuditConfig:
+    """How deep the audit looks."""
+
+    walks: int = 20
+    """State walks per tokenizer and builder, spread over the suites and strategies."""
+    seed: int = 0
+    walks_suite: str = "walks.yaml"
+    """Grammars that are walked beside the chosen suites: choices at spaces and punctuation."""
+    strings_suite: str | None = "strings.yaml"
+    """Grammars with strings to accept and reject; null for none."""
 
 
 @dataclass
@@ -126,6 +144,7 @@ class Settings:
     builder: BuildersConfig = field(default_factory=BuildersConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    audit: AuditConfig = field(default_factory=AuditConfig)
     run: RunConfig = field(default_factory=RunConfig)
     results_dir: str = "results"
     stages: list[str] = field(default_factory=lambda: ["audit", "generate"])
@@ -145,6 +164,7 @@ def register() -> None:
 _CHOICES = {
     "runtime.device": ("auto", "cpu", "gpu"),
     "engine.on_error": ("drop", "stop"),
+    "engine.oracle": ("auto", "off", "first", "every"),
 }
 _STAGES = ("audit", "generate")
 
@@ -170,6 +190,7 @@ def settings(composed: DictConfig) -> Settings:
     for key, value, least in (
         ("runtime.n_seq", made.runtime.n_seq, 1),
         ("runtime.n_threads", made.runtime.n_threads, 0),
+        ("audit.walks", made.audit.walks, 0),
         ("engine.max_tokens", made.engine.max_tokens or 1, 1),
         ("grammar.limit", made.grammar.limit or 1, 1),
     ):

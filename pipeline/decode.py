@@ -108,12 +108,14 @@ class Cell:
         bits = np.unpackbits(mask.view(np.uint8), count=len(logits), bitorder="little")
         n_allowed = int(bits.sum())
         self.stop_allowed = any(bits[token] for token in self.end_ids)
+        if self.observe is not None:
+            self.observe(self, mask)
         if n_allowed == 0:
             self.end = End.EMPTY_MASK
             return None
-        if self.observe is not None:
-            self.observe(self, mask)
         token = int(np.where(bits.view(np.bool_), logits, -np.inf).argmax())
+        if not bits[token]:  # every allowed logit is -inf or NaN
+            token = int(np.flatnonzero(bits)[0])
         forced = n_allowed == 1 and self.matcher.forced()[:1] == [token]
         return self._take(Step(token, n_allowed, Origin.FORCED if forced else Origin.CHOSEN))
 

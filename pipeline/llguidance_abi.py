@@ -99,6 +99,7 @@ _P, _I32, _SIZE, _BOOL = ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t, ctype
 _version = _bind("llg_get_version", ctypes.c_char_p)
 _new_tokenizer = _bind("llg_new_tokenizer", _P, _P, _P, _SIZE)
 _free_tokenizer = _bind("llg_free_tokenizer", None, _P)
+_tokenize_bytes = _bind("llg_tokenize_bytes", _SIZE, _P, _P, _SIZE, _P, _SIZE)
 _set_defaults = _bind("llg_constraint_init_set_defaults", None, _P, _P)
 _new_matcher = _bind("llg_new_matcher", _P, _P, ctypes.c_char_p, ctypes.c_char_p)
 _clone_matcher = _bind("llg_clone_matcher", _P, _P)
@@ -163,6 +164,12 @@ class Tokenizer:
         for i, token in enumerate(ids[:room]):
             out[i] = token
         return len(ids)
+
+    def tokenize(self, data: bytes) -> list[int]:
+        """Bytes to ids as the engine does it (`llg_tokenize_bytes`)."""
+        room = (ctypes.c_uint32 * (len(data) + 1))()
+        n = _tokenize_bytes(self.handle, data, len(data), room, len(room))
+        return room[:n]
 
     @property
     def handle(self) -> int:

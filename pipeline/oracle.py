@@ -1,18 +1,22 @@
-"""The byte oracle: the same grammar over single bytes, with no token table at all.
+"""Byte oracles: what may truly come next, from bytes alone and with no token table at all.
 
-It answers two questions from bytes alone: how far a text follows a grammar, and which tokens of
-a vocabulary could truly come next. llguidance's byte tokenizer (`LLTokenizer("byte")`) has one
-token per byte, so no builder's claim can reach it.
+Two languages over bytes answer the same questions. `ByteGrammar` is llguidance itself over its
+byte tokenizer (one token a byte), so no builder's claim can reach it; being the engine under
+test, it shares that engine's faults. `byte_regex.ByteRegex` knows no engine: it judges every case
+whose independent checker is a literal or a pattern, so that the engine's own faults show too.
 
-The engine is the one under test, so it shares that engine's faults; what it does not share is
-the token table. It does not know token references (`<[5]>`, `<|name|>`), and counts
-`max_tokens` in bytes.
+What a byte matcher cannot express is said and never guessed (`ByteGrammar.no_oracle`): a token
+reference (`<[5]>`, `<|name|>`) would mean the *byte* tokenizer's ids, and `max_tokens` would
+count bytes.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import llguidance
 import numpy as np
@@ -20,10 +24,13 @@ import numpy.typing as npt
 
 _BYTES = llguidance.LLTokenizer("byte")
 
+Legal = npt.NDArray[np.bool_]
+"""Which ids may come next, shape (n_tokens,)."""
+
 
 @dataclass(frozen=True)
 class ByteMatch:
-    """How far a text follows a grammar."""
+    """How far a text follows a language."""
 
     n_legal: int
     """Bytes from the start that some legal text begins with."""
@@ -31,34 +38,62 @@ class ByteMatch:
     """Whether the whole text is a legal text; `n_legal` is its length then."""
 
 
+class State(Protocol):
+    """A language after a legal beginning."""
+
+    def fits(self, piece: list[int], /) -> int:
+        """How many of these bytes may come next."""
+        ...
+
+    def complete(self) -> bool:
+        """Whether the text may end here."""
+        ...
+
+
+class Language(Protocol):
+    """A set of texts, asked byte by byte."""
+
+    def after(self, prefix: bytes) -> State | None:
+        """The state after `prefix`; None where it is no legal beginning."""
+        ...
+
+
 class ByteGrammar:
     """A grammar over single bytes; `error` is set where it does not compile."""
 
     def __init__(self, grammar: str) -> None:
         self._start = llguidance.LLMatcher(_BYTES, grammar, log_level=0)
-        message = self._start.get_error()
-        self.error: str | None = message or None
+        self.error: str | None = self._start.get_error() or None
+        self.no_oracle: str | None = self.error or _inexpressible(grammar)
+        """Why this grammar cannot be judged over bytes; None where it can."""
+
+    def after(self, prefix: bytes) -> State | None:
+        """See `Language.after`."""
+        matcher = self._start.deep_copy()
+        if self.error is not None or matcher.validate_tokens(list(prefix)) < len(prefix):
+            return None
+        if prefix and not matcher.consume_tokens(list(prefix)):
+            return None
+        return _GrammarState(matcher)
 
     def match(self, data: bytes) -> ByteMatch:
         """How far `data` follows the grammar from its start."""
-        matcher = self._start.deep_copy()
-        n_legal = matcher.validate_tokens(list(data))
-        if n_legal < len(data):
-            return ByteMatch(n_legal, complete=False)
-        complete = matcher.consume_tokens(list(data)) and matcher.is_accepting()
-        return ByteMatch(n_legal, complete=complete)
+        n_legal = self._start.deep_copy().validate_tokens(list(data))
+        state = self.after(data) if n_legal == len(data) else None
+        return ByteMatch(n_legal, complete=state is not None and state.complete())
 
-    def after(self, data: bytes) -> llguidance.LLMatcher | None:
-        """A matcher that has read `data`; None where it is no legal beginning."""
-        matcher = self._start.deep_copy()
-        if matcher.validate_tokens(list(data)) < len(data):
-            return None
-        matcher.consume_tokens(list(data))
-        return matcher
+
+class _GrammarState:
+    def __init__(self, matcher: llguidance.LLMatcher) -> None:
+        self._matcher = matcher
+        self.fits = matcher.validate_tokens
+
+    def complete(self) -> bool:
+        return self._matcher.is_accepting()
 
 
 class TokenOracle:
-    """The true next tokens of one vocabulary, whatever the builder claims.
+    """The true next tokens of one vocabulary, whatever a builder claims.
 
     `pieces` are the bytes a runtime renders for each id; a token that renders nothing is never
     a legal continuation.
@@ -67,26 +102,53 @@ class TokenOracle:
     def __init__(self, pieces: Sequence[bytes]) -> None:
         order = sorted((piece, i) for i, piece in enumerate(pieces) if piece)
         self._pieces = [piece for piece, _ in order]
-        self._ids = [i for _, i in order]
+        self._octets = [list(piece) for piece in self._pieces]
+        self._ids = np.array([i for _, i in order], np.int64)
         self._n_tokens = len(pieces)
 
-    def legal(self, grammar: ByteGrammar, prefix: bytes) -> npt.NDArray[np.bool_] | None:
-        """Which ids may follow `prefix`, shape (n_tokens,); None where `prefix` is illegal.
+    def legal(self, language: Language, prefix: bytes) -> Legal | None:
+        """Which ids may follow `prefix`; None where `prefix` is illegal.
 
-        Tokens are tried in byte order, and all that share a refused beginning are skipped, so a
-        state costs far fewer trials than the vocabulary has tokens.
+        Tokens are tried in byte order. All that share a refused beginning stand together and are
+        jumped over, so a state costs about as many trials as it has legal tokens.
         """
-        matcher = grammar.after(prefix)
-        if matcher is None:
-            return None
-        legal = np.zeros(self._n_tokens, np.bool_)
-        refused: bytes | None = None
-        for piece, token in zip(self._pieces, self._ids, strict=True):
-            if refused is not None and piece.startswith(refused):
-                continue
-            fits = matcher.validate_tokens(list(piece))
-            if fits == len(piece):
-                legal[token] = True
+        state = language.after(prefix)
+        return None if state is None else self.legal_in(state)
+
+    def legal_in(self, state: State) -> Legal:
+        """Which ids may come next in a state."""
+        pieces, octets, fits, n = self._pieces, self._octets, state.fits, len(self._pieces)
+        good: list[int] = []
+        i = 0
+        while i < n:
+            piece = octets[i]
+            reach = fits(piece)
+            if reach == len(piece):
+                good.append(i)
+                i += 1
             else:
-                refused = piece[: fits + 1]
+                i = bisect_left(pieces, _successor(pieces[i][: reach + 1]), i + 1)
+        legal = np.zeros(self._n_tokens, np.bool_)
+        legal[self._ids[good]] = True
         return legal
+
+
+def _successor(prefix: bytes) -> bytes:
+    """The least bytes above everything that begins with `prefix`."""
+    stripped = prefix.rstrip(b"\xff")
+    if not stripped:
+        return prefix + b"\xff" * 1024
+    return stripped[:-1] + bytes([stripped[-1] + 1])
+
+
+_QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"i?|//[^\n]*|#[^\n]*|/(?:\\.|[^/\\\n])+/[a-z]*')
+_UNSAYABLE = (
+    (re.compile(r"<[^<>\s][^<>]*>"), "it refers to tokens by id or name"),
+    (re.compile(r"\bmax_tokens\s*="), "it counts tokens (max_tokens)"),
+)
+
+
+def _inexpressible(grammar: str) -> str | None:
+    """Why a Lark grammar means something else over bytes; literals and comments do not count."""
+    bare = _QUOTED.sub(" ", grammar)
+    return next((reason for found, reason in _UNSAYABLE if found.search(bare)), None)

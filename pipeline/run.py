@@ -114,6 +114,7 @@ def finish(folder: Path, outcomes: list[Outcome], settings: Settings) -> dict[st
     """Merge the run's parts into its tables and write the manifest, which closes the run."""
     parts = sorted((folder / "parts").glob("*.jsonl"))
     counts = tables.merge(parts, folder)
+    _write_reproducers(folder)
     hellos = [m for part in parts for m in tables.messages(part) if m["type"] == "hello"]
     jobs = [m["job"] for part in parts for m in tables.messages(part) if m["type"] == "job"]
     manifest: dict[str, Any] = {
@@ -144,6 +145,15 @@ def finish(folder: Path, outcomes: list[Outcome], settings: Settings) -> dict[st
     return manifest
 
 
+def _write_reproducers(folder: Path) -> None:
+    """Each reproducer as a suite file for `run` and as the text of a report."""
+    for row in tables.read(folder, "reproducers").iter_rows(named=True):
+        name = _file_name(f"{row['tokenizer']}-{row['builder']}-{row['name']}")
+        (folder / "reproducers").mkdir(exist_ok=True)
+        for suffix, text in (("yaml", row["suite_file"]), ("md", row["report"])):
+            (folder / "reproducers" / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+
+
 def _chosen(settings: Settings) -> list[Chosen]:
     """The chosen suites, each with only its chosen cases."""
     grammar = settings.grammar
@@ -153,7 +163,7 @@ def _chosen(settings: Settings) -> list[Chosen]:
         if not suite.file:
             raise ConfigError(f"grammar={name} needs a file: add grammar.path=FILE.yaml.")
         path = Path(suite.file)
-        path = path if name == "path" else data_folder("datasets") / path
+        path = path if name == "path" else _dataset(suite.file)
         loaded = suites.load(path)
         known |= {case.id for case in loaded.cases}
         cases = [c.id for c in loaded.cases if not grammar.cases or c.id in grammar.cases]
@@ -164,6 +174,11 @@ def _chosen(settings: Settings) -> list[Chosen]:
     if len(set(names)) < len(names):
         raise ConfigError(f"two of the chosen suite files are named alike: {', '.join(names)}.")
     return out
+
+
+def _dataset(file: str) -> Path:
+    """A file of `datasets/`; an absolute path stays as it is."""
+    return (data_folder("datasets") / file).absolute()
 
 
 def _job(settings: Settings, chosen: list[Chosen]) -> Job:
@@ -183,6 +198,7 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         )
     if not settings.builder.use:
         raise ConfigError("builder=[] chooses no builder; there must be at least one.")
+    strings = settings.audit.strings_suite
     return Job(
         model=model.name,
         tokenizer=model.name if own else tokenizer.name,
@@ -198,6 +214,12 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         n_threads=settings.runtime.n_threads,
         on_error=settings.engine.on_error,
         max_tokens=settings.engine.max_tokens,
+        oracle=settings.engine.oracle,
+        oracle_budget=settings.engine.oracle_budget,
+        walks=settings.audit.walks,
+        walks_suite=str(_dataset(settings.audit.walks_suite)),
+        strings_suite=str(_dataset(strings)) if strings else None,
+        audit_seed=settings.audit.seed,
     )
 
 
@@ -215,8 +237,11 @@ def _with_files(job: Job, settings: Settings) -> Job:
 
 
 def _part(folder: Path, job: Job) -> Path:
-    name = re.sub(r"[^\w.-]", "_", f"{job.model}--{job.tokenizer}")
-    return folder / "parts" / f"{name}.jsonl"
+    return folder / "parts" / f"{_file_name(f'{job.model}--{job.tokenizer}')}.jsonl"
+
+
+def _file_name(text: str) -> str:
+    return re.sub(r"[^\w.-]", "_", text)
 
 
 def _open_part(folder: Path, job: Job) -> Path:
@@ -260,8 +285,10 @@ def _work(
     ):
 
         def take(line: str) -> None:
-            journal.write(line)
-            bar.update(seen.note(json.loads(line)))
+            message = tables.message(line)
+            if message is not None:
+                journal.write(line)
+                bar.update(seen.note(message))
 
         death = supervise(job, take, time_limit=time_limit)
         journal.flush()

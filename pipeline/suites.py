@@ -12,6 +12,17 @@ A suite file is YAML (or JSON, by its suffix) that a person can read:
         max_tokens: 64  # optional
         invalid_grammar: false  # optional: meant not to compile
 
+A second kind has no prompts: grammars, each with strings it must accept and strings it must not.
+
+    suite: strings
+    about: one line
+    grammars:
+      - id: hello_world
+        grammar: {lark: 'start: "hello world"'}  # or json: a JSON Schema
+        accept: ["hello world"]  # text, or {hex: "ff00"} for raw bytes
+        reject: ["hello", " hello world"]
+        regex: hello world  # optional: a Python regex on bytes that says the same as the grammar
+
 Every fault of a file is a `SuiteError` of one paragraph that names the file, the case and the
 field, and says what is allowed. Whether a Lark grammar compiles only an engine can tell: here it
 is kept as text, and this module knows no engine.
@@ -20,23 +31,32 @@ is kept as text, and this module knows no engine.
 import hashlib
 import json
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from typing import Literal as OneOf
 
-import yaml
-from jsonschema import Draft202012Validator, ValidationError
-from jsonschema.protocols import Validator
-
+from pipeline import suite_file
 from pipeline.errors import SuiteError
-from pipeline.validate import Check, Json, Literal, Pattern, fault, schema_fault, strict_json
+from pipeline.validate import Check, Json, Literal, Pattern, check, fault, schema_fault
 
-__all__ = ["Case", "Check", "Grammar", "Json", "Literal", "Pattern", "Suite", "load", "load_named"]
+__all__ = [
+    "Case",
+    "Check",
+    "Grammar",
+    "Json",
+    "Literal",
+    "Pattern",
+    "StringGrammar",
+    "StringSuite",
+    "Suite",
+    "load",
+    "load_named",
+    "load_strings",
+]
 
-MAX_FILE_BYTES = 4 * 1024 * 1024
 DEFAULT_MAX_TOKENS = 64
-_SUFFIXES = (".yaml", ".yml", ".json")
 _HEADER = "%llguidance"
 
 
@@ -87,12 +107,36 @@ class Suite:
     """sha256 (hex) of the cases as canonical JSON: comments and layout of the file do not count."""
 
 
+@dataclass(frozen=True)
+class StringGrammar:
+    """A grammar with whole texts of its language, and near misses that are none."""
+
+    suite: str
+    id: str
+    grammar: Grammar
+    accept: tuple[bytes, ...]
+    reject: tuple[bytes, ...]
+    regex: str | None
+    """Equivalent to the grammar, as a `Pattern` source: judges any other text without an engine."""
+
+
+@dataclass(frozen=True)
+class StringSuite:
+    """A named set of grammars with strings, in the order of its file."""
+
+    name: str
+    about: str
+    grammars: tuple[StringGrammar, ...]
+    hash: str
+    """sha256 (hex) of the grammars as canonical JSON, like a Suite's."""
+
+
 def load_named(name: str, folder: Path) -> Suite:
     """Load `<folder>/<name>.yaml` (or .yml, .json); a name that is not there lists those that are.
 
     The file's own `suite:` must be `name`, because tables and commands use one for the other.
     """
-    for suffix in _SUFFIXES if re.fullmatch(r"[a-z0-9_]+", name) else ():
+    for suffix in suite_file.SUFFIXES if re.fullmatch(r"[a-z0-9_]+", name) else ():
         if (path := folder / f"{name}{suffix}").exists():
             suite = load(path)
             if suite.name != name:
@@ -101,223 +145,116 @@ def load_named(name: str, folder: Path) -> Suite:
                     "give both the same name."
                 )
             return suite
-    found = sorted({p.stem for p in folder.glob("*") if p.suffix in _SUFFIXES})
+    found = sorted({p.stem for p in folder.glob("*") if p.suffix in suite_file.SUFFIXES})
     raise SuiteError(f"No suite {name!r} in {folder}; there is: {', '.join(found) or 'none'}.")
 
 
 def load(path: Path) -> Suite:
     """Read, check and build the suite in `path`; raises SuiteError and nothing else."""
-    try:
-        document = _parse(path, _read(path))
-        if (error := next(_VALIDATOR.iter_errors(document), None)) is not None:
-            raise SuiteError(f"{path}: {_place(error, document)}{_explain(error)}")
-        cases: dict[str, Case] = {}
-        for number, raw in enumerate(document["cases"], start=1):
-            where = f"{path}: case {raw['id']!r} (number {number}), "
-            if raw["id"] in cases:
-                raise SuiteError(f"{where}id: an earlier case has it; each needs one of its own.")
-            cases[raw["id"]] = _case(where, document["suite"], raw)
-    except RecursionError:
-        raise SuiteError(f"{path}: is nested too deeply to be read; make it flatter.") from None
-    in_order = tuple(cases.values())
-    return Suite(document["suite"], document["about"], in_order, _hash(in_order))
+    document = suite_file.read(path, suite_file.CASE_FILE)
+    with suite_file.not_too_deep(path):
+        entries = _entries(path, "case", document["cases"])
+        cases = tuple(_case(where, document["suite"], raw) for where, raw in entries)
+        hashed = _hash([asdict(c) | {"checker": type(c.check).__name__} for c in cases])
+    return Suite(document["suite"], document["about"], cases, hashed)
 
 
-def _hash(cases: tuple[Case, ...]) -> str:
-    parts = [asdict(case) | {"checker": type(case.check).__name__} for case in cases]
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=bytes.decode)
+def load_strings(path: Path) -> StringSuite:
+    """Read, check and build the suite of strings in `path`; raises SuiteError and nothing else."""
+    document = suite_file.read(path, suite_file.STRING_FILE)
+    with suite_file.not_too_deep(path):
+        entries = _entries(path, "grammar", document["grammars"])
+        grammars = tuple(_string_grammar(where, document["suite"], raw) for where, raw in entries)
+        hashed = _hash([asdict(grammar) for grammar in grammars])
+    return StringSuite(document["suite"], document["about"], grammars, hashed)
+
+
+def _entries(
+    path: Path, noun: str, raws: Sequence[dict[str, Any]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each entry of a file, with the words that begin an error message about it."""
+    seen: set[str] = set()
+    for number, raw in enumerate(raws, start=1):
+        where = f"{path}: {noun} {raw['id']!r} (number {number}), "
+        if raw["id"] in seen:
+            raise SuiteError(f"{where}id: an earlier {noun} has it; each needs one of its own.")
+        seen.add(raw["id"])
+        yield where, raw
+
+
+def _hash(parts: list[dict[str, Any]]) -> str:
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=_bytes_as_text)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-# ── from bytes to a document ────────────────────────────────────────────────────────────────────
+def _bytes_as_text(data: bytes) -> str:
+    """One text for each byte string, and UTF-8 as it is read."""
+    return data.decode(errors="surrogateescape")
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML cut down to what JSON can say: `on`, `12:30` and dates stay text; no aliases or tags."""
-
-    yaml_implicit_resolvers = {}  # noqa: RUF012  # filled below, in PyYAML's own way
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        event = cast(yaml.Event, self.peek_event())  # pyright: ignore[reportUnknownMemberType]
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "tag", None) is not None:
-            problem = "aliases (*name) and tags (!name) are not allowed; write the value itself"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if key.tag != "tag:yaml.org,2002:str":
-                problem = "a key must be text; put it in quotes"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            if key.value in seen:
-                problem = f"duplicate key {key.value!r}"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-for _kind, _regex, _first in (
-    ("null", r"null|", ["n", ""]),
-    ("bool", r"true|false", ["t", "f"]),
-    ("int", r"-?(0|[1-9][0-9]*)", list("-0123456789")),
-    ("float", r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?", list("-0123456789")),
-):
-    _Loader.add_implicit_resolver(  # pyright: ignore[reportUnknownMemberType]
-        f"tag:yaml.org,2002:{_kind}", re.compile(f"(?:{_regex})\\Z"), _first
-    )
-
-
-def _read(path: Path) -> bytes:
-    try:
-        if path.exists() and not path.is_file():
-            raise SuiteError(f"{path}: is not a file; a suite is one .yaml or .json file.")
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        raise SuiteError(f"{path}: cannot be read: {error}.") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise SuiteError(f"{path}: is larger than {MAX_FILE_BYTES >> 20} MiB; split the suite.")
-    return data
-
-
-def _parse(path: Path, data: bytes) -> Any:
-    """The document as JSON values, all of whose text can be written as UTF-8."""
-    try:
-        if path.suffix == ".json":
-            document = strict_json(data)
-        else:
-            document = yaml.load(data.decode(), _Loader)
-        json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
-    except UnicodeDecodeError as error:
-        raise SuiteError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8.") from None
-    except UnicodeEncodeError:
-        raise SuiteError(
-            f"{path}: has half of a surrogate pair (\\ud800 to \\udfff); write the character "
-            "itself, or in YAML \\U0001F600."
-        ) from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        line = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise SuiteError(f"{path}: {line}{error.problem or 'is not YAML'}.") from None
-    except (yaml.YAMLError, ValueError) as error:
-        kind = "JSON" if path.suffix == ".json" else "YAML"
-        reason = " ".join(str(error).split())
-        raise SuiteError(f"{path}: is not {kind} that can be read: {reason}.") from None
-    return document
-
-
-# ── the document's shape ────────────────────────────────────────────────────────────────────────
-# A leaf's description completes "it must be …" in an error message.
-
-
-def _leaf(words: str, **schema: Any) -> dict[str, Any]:
-    return {"description": words, **schema}
-
-
-def _mapping(required: str, optional: str = "", /, **properties: dict[str, Any]) -> dict[str, Any]:
-    """A mapping with these keys and no others; `required` and `optional` name them."""
-    assert properties.keys() == {*required.split(), *optional.split()}
-    words = f"a mapping with {', '.join(properties)}"
-    keys = {"additionalProperties": False, "required": required.split(), "properties": properties}
-    return _leaf(words, type="object", **keys)
-
-
-def _one_of(**properties: dict[str, Any]) -> dict[str, Any]:
-    """A mapping with exactly one of these keys."""
-    words = f"a mapping with exactly one of {', '.join(properties)}"
-    keys = {"additionalProperties": False, "properties": properties}
-    return _leaf(words, type="object", **keys, minProperties=1, maxProperties=1)
-
-
-_TEXT = _leaf("text, not empty", type="string", minLength=1)
-_NAME = _leaf("text of a-z, 0-9 and _ only", type="string", pattern=r"\A[a-z0-9_]+\Z")
-_MAP = _leaf("a JSON Schema, written as a mapping", type="object")
-_MAP_OR_TRUE = _leaf(
-    "a JSON Schema, written as a mapping, or true for the grammar's own",
-    anyOf=[{"type": "object"}, {"const": True}],
-)
-_CASE = _mapping(
-    "id prompt grammar check",
-    "max_tokens invalid_grammar",
-    id=_NAME,
-    prompt=_TEXT,
-    grammar=_one_of(lark=_TEXT, json=_MAP),
-    check=_one_of(literal=_TEXT, regex=_TEXT, json=_MAP_OR_TRUE),
-    max_tokens=_leaf("a whole number, 1 to 4096", type="integer", minimum=1, maximum=4096),
-    invalid_grammar=_leaf("true or false", type="boolean"),
-)
-_CASES = _leaf("a list of at least one case", type="array", minItems=1, items=_CASE)
-SCHEMA = _mapping("suite about cases", suite=_NAME, about=_TEXT, cases=_CASES)
-"""JSON Schema of a suite file."""
-
-_VALIDATOR: Validator = Draft202012Validator(SCHEMA)
-
-
-def _place(error: ValidationError, document: Any) -> str:
-    """Where in the file: `cases/0/grammar/lark` as "case 'founding' (number 1), grammar.lark: "."""
-    path = list(error.absolute_path)
-    where: list[str] = []
-    if len(path) > 1:  # inside the list of cases
-        case = document["cases"][path[1]]
-        name = cast(dict[str, Any], case).get("id") if isinstance(case, dict) else None
-        number = f"number {int(path[1]) + 1}"
-        where = [f"case {name!r} ({number})" if isinstance(name, str) else f"case {number}"]
-        path = path[2:]
-    if path:
-        where.append(".".join(str(part) for part in path))
-    return ", ".join(where) + ": " if where else ""
-
-
-def _explain(error: ValidationError) -> str:
-    """What is wrong at this place, and what is allowed there."""
-    shape = cast(dict[str, Any], error.schema)
-    value = cast(Any, error.instance)
-    match error.validator:
-        case "additionalProperties":
-            unknown = next(key for key in value if key not in shape["properties"])
-            return f"unknown key {unknown!r}; it must be {shape['description']}."
-        case "required":
-            missing = next(key for key in shape["required"] if key not in value)
-            wanted = shape["properties"][missing]["description"]
-            return f"{missing} is missing; it must be {wanted}."
-        case "minProperties" | "maxProperties":
-            return f"has {' and '.join(value) or 'no key'}; it must be {shape['description']}."
-        case _:
-            shown = json.dumps(value, ensure_ascii=False)
-            shown = shown if len(shown) <= 60 else shown[:57] + "..."
-            return f"is {shown}; it must be {shape['description']}."
-
-
-# ── one case ────────────────────────────────────────────────────────────────────────────────────
+# ── one case, one grammar with strings ──────────────────────────────────────────────────────────
 
 
 def _case(where: str, suite: str, raw: dict[str, Any]) -> Case:
     """Build one case whose shape is right; `where` begins every error message."""
     invalid: bool = raw.get("invalid_grammar", False)
-    schema: dict[str, Any] | None = raw["grammar"].get("json")
-    if schema is None:
-        grammar = Grammar("lark", raw["grammar"]["lark"])
-    else:
-        grammar = Grammar("json", json.dumps(schema, separators=(",", ":"), ensure_ascii=False))
-        if not invalid and (reason := schema_fault(schema)):
-            raise SuiteError(f"{where}grammar.json: {reason}.")
+    grammar = _grammar(where, raw["grammar"], invalid)
     limit = int(raw.get("max_tokens", DEFAULT_MAX_TOKENS))
     ((kind, wanted),) = raw["check"].items()
     if wanted is True:
-        if schema is None or invalid:
+        if grammar.kind != "json" or invalid:
             raise SuiteError(
                 f"{where}check.json: is true, but there is no valid grammar.json to take the "
                 "schema from; write the schema here."
             )
-        wanted = schema
-    check = _check(kind, wanted)
-    if reason := fault(check):
+        wanted = raw["grammar"]["json"]
+    checker = _check(kind, wanted)
+    if reason := fault(checker):
         raise SuiteError(f"{where}check.{kind}: {reason}.")
-    return Case(suite, raw["id"], raw["prompt"], grammar, check, limit, invalid)
+    return Case(suite, raw["id"], raw["prompt"], grammar, checker, limit, invalid)
+
+
+def _grammar(where: str, raw: dict[str, Any], invalid: bool = False) -> Grammar:
+    schema: dict[str, Any] | None = raw.get("json")
+    if schema is None:
+        return Grammar("lark", raw["lark"])
+    if not invalid and (reason := schema_fault(schema)):
+        raise SuiteError(f"{where}grammar.json: {reason}.")
+    return Grammar("json", json.dumps(schema, separators=(",", ":"), ensure_ascii=False))
 
 
 def _check(kind: str, wanted: Any) -> Check:
     if kind == "literal":
         return Literal(wanted.encode())
     return Pattern(wanted) if kind == "regex" else Json(wanted)
+
+
+def _string_grammar(where: str, suite: str, raw: dict[str, Any]) -> StringGrammar:
+    """Build one grammar with strings whose shape is right."""
+    grammar = _grammar(where, raw["grammar"])
+    regex: str | None = raw.get("regex")
+    if regex is not None and (reason := fault(Pattern(regex))):
+        raise SuiteError(f"{where}regex: {reason}.")
+    earlier: dict[bytes, str] = {}
+    accept = _strings(where, "accept", raw, earlier)
+    reject = _strings(where, "reject", raw, earlier)
+    return StringGrammar(suite, raw["id"], grammar, accept, reject, regex)
+
+
+def _strings(
+    where: str, side: OneOf["accept", "reject"], raw: dict[str, Any], earlier: dict[bytes, str]
+) -> tuple[bytes, ...]:
+    """One list of strings as bytes: none given `earlier`, and the regex agrees with each."""
+    strings: list[bytes] = []
+    for number, item in enumerate(raw[side], start=1):
+        here = f"{side} number {number}"
+        fails = f"{where}{here}: is {suite_file.shown(item)}, "
+        data = item.encode() if isinstance(item, str) else bytes.fromhex(item["hex"])
+        if data in earlier:
+            raise SuiteError(f"{fails}the same bytes as {earlier[data]}; give each string once.")
+        if "regex" in raw and (check(Pattern(raw["regex"]), data) is None) != (side == "accept"):
+            does = "does not match" if side == "accept" else "matches"
+            raise SuiteError(f"{fails}which {does} regex; regex must say the same as the grammar.")
+        earlier[data] = here
+        strings.append(data)
+    return tuple(strings)

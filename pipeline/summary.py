@@ -28,6 +28,9 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     parts: list[str] = []
     if tokenizers.height:
         parts.append(_audit(tokenizers, tables.read(run, "masks")))
+    states, walks = tables.read(run, "states"), tables.read(run, "walks")
+    if states.height:
+        parts.append(_masks(states, walks))
     if cells.height:
         parts += [_section8(cells), _worst(cells)]
     if manifest["refused"]:
@@ -63,6 +66,38 @@ def _audit(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> str:
             ]
         )
     return "Token tables against true bytes\n" + _grid(rows)
+
+
+def _masks(states: pl.DataFrame, walks: pl.DataFrame) -> str:
+    """How many masks were proved, and what was found."""
+    rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
+    rows[0] += ["exact", "forced only", "faults"]
+    skipped = ("no_oracle", "after_divergence")
+    for (tokenizer, builder), group in states.group_by(
+        ["tokenizer", "builder"], maintain_order=True
+    ):
+        mine = walks.filter(tokenizer=tokenizer, builder=builder)
+        mine = mine.filter(~pl.col("grammar").str.starts_with("specials/"))  # one step by design
+        steps, odd = int(mine["n_steps"].sum()), int(mine["n_non_canonical"].sum())
+        judged = group.filter(~pl.col("verdict").is_in(skipped))
+        exact = judged.filter(verdict="exact").height
+        forced = judged.filter(verdict="incomplete_forced").height
+        faults = judged.filter(~pl.col("verdict").is_in(["exact", "incomplete_forced"]))
+        kinds = faults["verdict"].value_counts().sort("verdict").iter_rows()
+        rows.append(
+            [
+                str(tokenizer),
+                str(builder),
+                f"{mine.height}",
+                f"{steps / max(mine.height, 1):.1f}",
+                f"{100 * odd / max(steps, 1):.0f} %",
+                f"{judged.height}",
+                f"{exact}",
+                f"{forced}",
+                ", ".join(f"{n} {kind}" for kind, n in kinds) or "none",
+            ]
+        )
+    return "Masks against the byte oracle\n" + _grid(rows)
 
 
 def _in_words(row: dict[str, Any]) -> str:

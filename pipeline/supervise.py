@@ -40,18 +40,15 @@ def supervise(job: Job, take: Callable[[str], None], *, time_limit: float) -> De
     `time_limit` is how many seconds it may say nothing.
     """
     with tempfile.TemporaryFile() as errors, _worker(errors) as process:
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(job.to_json())
-            process.stdin.close()
         hung = False
         try:
-            for line in _lines(process, time_limit):
+            for line in _lines(process, job.to_json() + "\n", time_limit):
                 take(line)
-        except queue.Empty:
+            code = process.wait(timeout=time_limit)
+        except (queue.Empty, subprocess.TimeoutExpired):
             hung = True
             process.kill()
-        code = process.wait()
+            code = process.wait()
         if code == 0:
             return None
         words = _last_words(errors)
@@ -70,6 +67,7 @@ def _worker(errors: IO[bytes]) -> Generator[subprocess.Popen[str]]:
         stdout=subprocess.PIPE,
         stderr=errors,
         encoding="utf-8",
+        errors="replace",
         env=os.environ | {"PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"},
     )
     try:
@@ -88,11 +86,20 @@ def _python_path() -> str:
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
 
 
-def _lines(process: subprocess.Popen[str], time_limit: float) -> Iterator[str]:
-    """Whole lines of the worker's output; raises queue.Empty after too long a silence."""
+def _lines(process: subprocess.Popen[str], job: str, time_limit: float) -> Iterator[str]:
+    """Send the job and give out whole lines; raises queue.Empty after too long a silence.
+
+    Standard input stays open: it is how a worker knows that its parent lives.
+    """
+    assert process.stdin is not None
     assert process.stdout is not None
-    out = process.stdout
+    inp, out = process.stdin, process.stdout
     arrived: queue.Queue[str | None] = queue.Queue()
+
+    def send() -> None:
+        with contextlib.suppress(ValueError, OSError):
+            inp.write(job)
+            inp.flush()
 
     def read() -> None:
         with contextlib.suppress(ValueError, OSError):
@@ -100,6 +107,7 @@ def _lines(process: subprocess.Popen[str], time_limit: float) -> Iterator[str]:
                 arrived.put(line)
         arrived.put(None)
 
+    threading.Thread(target=send, daemon=True).start()
     threading.Thread(target=read, daemon=True).start()
     while (line := arrived.get(timeout=time_limit)) is not None:
         if line.endswith("\n"):

@@ -114,6 +114,80 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "bad_ids": _IDS,
         "engine_error": _S,
     },
+    "exactness": {
+        "tokenizer": _S,
+        "builder": _S,
+        "probe": _Y,
+        "ids": _IDS,
+        "got": _Y,
+        "verdict": _S,
+        "class": _S,
+    },
+    "specials": {
+        "tokenizer": _S,
+        "builder": _S,
+        "token": _I,
+        "attribute": _S,
+        "true": _Y,
+        "marked_special": _B,
+        "is_end": _B,
+        "in_json_string": _B,
+        "in_free_text": _B,
+        "verdict": _S,
+    },
+    "states": {
+        "tokenizer": _S,
+        "builder": _S,
+        "grammar": _S,
+        "walk": _S,
+        "step": _I,
+        "verdict": _S,
+        "n_allowed": _I,
+        "n_unsound": _I,
+        "n_incomplete": _I,
+        "n_incomplete_forced": _I,
+        "ids": _IDS,
+        "engine_free": _S,
+        "reason": _S,
+    },
+    "walks": {
+        "tokenizer": _S,
+        "builder": _S,
+        "grammar": _S,
+        "walk": _S,
+        "strategy": _S,
+        "n_steps": _I,
+        "n_non_canonical": _I,
+        "ended": _S,
+        "accepting": _B,
+        "text": _Y,
+        "objection": _S,
+        "verdict": _S,
+    },
+    "reproducers": {
+        "tokenizer": _S,
+        "builder": _S,
+        "name": _S,
+        "verdict": _S,
+        "kind": _S,
+        "grammar": _S,
+        "tokens": _IDS,
+        "ids": _IDS,
+        "suite_file": _S,
+        "report": _S,
+    },
+    "strings": {
+        "tokenizer": _S,
+        "builder": _S,
+        "grammar": _S,
+        "string": _Y,
+        "split": _S,
+        "wanted": _B,
+        "accepted": _B,
+        "failed_at": _I,
+        "verdict": _S,
+        "cause": _S,
+    },
 }
 
 SORT_KEYS: dict[str, list[str]] = {
@@ -122,15 +196,17 @@ SORT_KEYS: dict[str, list[str]] = {
     "tokenizers": ["tokenizer", "builder"],
     "tokens": ["tokenizer", "builder", "token"],
     "masks": ["tokenizer", "builder", "probe"],
+    "exactness": ["tokenizer", "builder", "probe"],
+    "specials": ["tokenizer", "builder", "token"],
+    "states": ["tokenizer", "builder", "grammar", "walk", "step"],
+    "walks": ["tokenizer", "builder", "walk"],
+    "reproducers": ["tokenizer", "builder", "name"],
+    "strings": ["tokenizer", "builder", "grammar", "string", "split"],
 }
 """The order of rows, so that the same run gives the same file."""
 
-UNIQUE: dict[str, list[str]] = {
-    "tokenizers": ["tokenizer", "builder"],
-    "tokens": ["tokenizer", "builder", "token"],
-    "masks": ["tokenizer", "builder", "probe"],
-}
-"""Rows that several jobs of one run may give alike (two models around one tokenizer)."""
+REPEATABLE = frozenset(SCHEMAS) - {"cells", "steps"}
+"""Tables whose rows several jobs of one run may give alike (two models around one tokenizer)."""
 
 
 def frame(table: str, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
@@ -162,20 +238,30 @@ def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
     counts: dict[str, int] = {}
     for table in SCHEMAS:
         data = frame(table, rows.pop(table))
-        if table in UNIQUE:
-            data = data.unique(UNIQUE[table], keep="first", maintain_order=True)
+        if table in REPEATABLE:
+            data = data.unique(SORT_KEYS[table], keep="first", maintain_order=True)
         data = data.sort(SORT_KEYS[table], maintain_order=True)
         write(data, out / f"{table}.parquet")
         counts[table] = data.height
     return counts
 
 
+def message(line: str) -> dict[str, Any] | None:
+    """A worker's line as a message; None for anything else that a process may print."""
+    try:
+        found: Any = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "type" in found else None  # pyright: ignore[reportUnknownVariableType]
+
+
 def messages(part: Path) -> Iterator[dict[str, Any]]:
     """The messages of a part file; a torn last line, left by a kill, is not a message."""
     with part.open(encoding="utf-8") as lines:
         for line in lines:
-            if line.endswith("\n"):
-                yield json.loads(line)
+            found = message(line) if line.endswith("\n") else None
+            if found is not None:
+                yield found
 
 
 def has_rows(part: Path) -> bool:

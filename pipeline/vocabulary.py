@@ -71,6 +71,9 @@ class Attr(IntFlag):
 UNRENDERED = int(Attr.CONTROL | Attr.UNKNOWN)
 """Attributes of tokens that a runtime leaves out of the text (`attr_special` in llama.cpp)."""
 
+_BEYOND_UNICODE = re.compile(rb"(?:\xf4[\x90-\xbf]|[\xf5-\xf7][\x80-\xbf])[\x80-\xbf]{2}")
+"""Bytes that llama.cpp decodes to a code point above U+10FFFF, and then throws on."""
+
 _KIND = int(Attr.UNKNOWN | Attr.UNUSED | Attr.NORMAL | Attr.CONTROL | Attr.USER_DEFINED | Attr.BYTE)
 
 
@@ -117,12 +120,18 @@ class Vocabulary:
         hidden = (self.attrs & UNRENDERED) != 0
         return [b"" if skip else piece for piece, skip in zip(self.true_bytes, hidden, strict=True)]
 
-    @property
+    def may_throw(self, data: bytes) -> bool:
+        """Whether `llama_tokenize` of these bytes may throw through C, which ends the process."""
+        if self.type is VocabType.SPM:
+            return self.tokenize_can_throw
+        return _BEYOND_UNICODE.search(data) is not None
+
+    @cached_property
     def tokenize_can_throw(self) -> bool:
         """Whether `llama_tokenize` dies on some byte: SentencePiece without a token for it.
 
         `llama_vocab::impl::byte_to_token` looks for `<0xNN>`, then for the byte itself, and throws
-        through C when it finds neither, which ends the process.
+        when it finds neither. (Other types die on a code point beyond U+10FFFF: `may_throw`.)
         """
         if self.type is not VocabType.SPM:
             return False
@@ -182,6 +191,12 @@ def second_reading(
     """
     if kind is VocabType.RWKV:
         return [_rwkv(text) for text in texts]
+    if kind is VocabType.PLAMO2:  # U+2581 stays, and unused tokens are emitted
+        bits = attrs.tolist()
+        return [
+            _byte_token(text) if attr & Attr.BYTE else text
+            for text, attr in zip(texts, bits, strict=True)
+        ]
     unspell = _meta_to_space if kind is not VocabType.BPE or meta_space else _byte_level
     out: list[bytes] = []
     verbatim = UNRENDERED | int(Attr.USER_DEFINED)
@@ -230,14 +245,31 @@ def _byte_token(text: bytes) -> bytes:
     return bytes([int(match[1], 16)]) if match else text
 
 
-_RWKV_ESCAPE = re.compile(rb"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
-_RWKV_SHORT = {b"t": b"\t", b"n": b"\n", b"r": b"\r"}
+_RWKV_SHORT = {ord("t"): b"\t", ord("n"): b"\n", ord("r"): b"\r"}
 
 
 def _rwkv(text: bytes) -> bytes:
-    return _RWKV_ESCAPE.sub(
-        lambda m: bytes([int(m[1], 16)]) if m[1] else _RWKV_SHORT.get(m[2], m[2]), text
-    )
+    """Undo the escapes of an RWKV vocabulary, malformed ones as `llama_unescape_rwkv_token` does.
+
+    A hex digit is read as lower case whatever it is, and an escape cut short gives nothing.
+    """
+    out = bytearray()
+    place = 0
+    while place < len(text):
+        byte = text[place]
+        place += 1
+        if byte != 0x5C:  # a backslash
+            out.append(byte)
+        elif place < len(text) and text[place] == ord("x"):
+            digits = text[place + 1 : place + 3]
+            place += 3
+            if len(digits) == 2:
+                high, low = (d - (87 if d >= ord("a") else 48) for d in digits)
+                out.append((high * 16 + low) & 0xFF)
+        elif place < len(text):
+            out += _RWKV_SHORT.get(text[place], text[place : place + 1])
+            place += 1
+    return bytes(out)
 
 
 def _spells_space_as_meta(model: llama.Model, kind: VocabType) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import IO, Any
@@ -63,6 +64,17 @@ class Job:
     """`drop` as llama.cpp does, or `stop`."""
     max_tokens: int | None
     """Overrides every case's own limit."""
+    oracle: str
+    """Which masks of generation are judged: `off`, `first`, `every`, or `auto`."""
+    oracle_budget: float
+    """Seconds of oracle time."""
+    walks: int
+    """State walks per builder."""
+    walks_suite: str
+    """The suite file that is walked beside the chosen ones."""
+    strings_suite: str | None
+    """The file of accept/reject strings."""
+    audit_seed: int
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Job:
@@ -110,16 +122,24 @@ class Channel:
 
 
 def main() -> None:
-    """Run the job on standard input, or try one tokenization (`tokenize FILE HEX`)."""
+    """Run the job on standard input, or try tokenizations (`tokenize FILE HEX …`)."""
     if sys.argv[1:2] == ["tokenize"]:
-        from pipeline.stages import tokenize_once
+        from pipeline.stages.survival import tokenize_each
 
-        tokenize_once(sys.argv[2], bytes.fromhex(sys.argv[3]))
+        tokenize_each(sys.argv[2], [bytes.fromhex(text) for text in sys.argv[3:]])
         return
     channel = Channel()
+    job = Job.from_json(json.loads(sys.stdin.readline()))
+    threading.Thread(target=_die_with_the_parent, daemon=True).start()
     from pipeline.stages import run_job
 
-    run_job(Job.from_json(json.load(sys.stdin)), channel)
+    run_job(job, channel)
+
+
+def _die_with_the_parent() -> None:
+    """Wait for the end of standard input, which the parent keeps open as long as it lives."""
+    sys.stdin.read()
+    os._exit(1)
 
 
 if __name__ == "__main__":

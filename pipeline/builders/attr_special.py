@@ -6,7 +6,7 @@ piece (llama.cpp pull request 15837). It mends neither defect: bytes and tokens 
 
 from __future__ import annotations
 
-from pipeline.builders import Material, TokenTable, bridge, register
+from pipeline.builders import SPECIAL_MARKER, Material, TokenTable, bridge, register
 from pipeline.vocabulary import UNRENDERED, Attr
 
 _SPECIAL = UNRENDERED | int(Attr.USER_DEFINED)
@@ -23,9 +23,12 @@ class AttrSpecial:
         """See the module."""
         shown = material.vocab.detokenize_each(special=True)
         marked = (material.vocabulary.attrs & _SPECIAL) != 0
+        special = [bool(mark and text) for mark, text in zip(marked, shown, strict=True)]
+        for text, mark in zip(shown, special, strict=True):
+            bridge.refuse_long(SPECIAL_MARKER + text if mark else text)
         return TokenTable(
             claimed=shown,
-            special=[bool(mark and text) for mark, text in zip(marked, shown, strict=True)],
+            special=special,
             eos=bridge.end_token(material),
             tokenize=bridge.raw_tokenize(material.vocab),
             tokenize_mode="llama_tokenize",

@@ -7,7 +7,7 @@ Follows `llama_sampler_llg_new_tokenizer` and `llama_sampler_llg_tokenize_fn` in
 
 from __future__ import annotations
 
-from pipeline.builders import Material, Tokenize
+from pipeline.builders import SPECIAL_MARKER, Material, Tokenize
 from pipeline.errors import BuilderRefused
 from pipeline.llama import PIECE_LIMIT, Vocab
 
@@ -26,14 +26,18 @@ def entries(plain: list[bytes], special: list[bytes]) -> tuple[list[bytes], list
     claimed: list[bytes] = []
     marked: list[bool] = []
     for shown, whole in zip(plain, special, strict=True):
-        if len(shown) > PIECE_LIMIT or len(whole) > PIECE_LIMIT - 1:
-            raise BuilderRefused(
-                f"a token of {max(len(shown), len(whole))} bytes: the bridge aborts above "
-                f"{PIECE_LIMIT}"
-            )
+        refuse_long(shown or SPECIAL_MARKER + whole)
         claimed.append(shown or whole)
         marked.append(not shown and bool(whole))
     return claimed, marked
+
+
+def refuse_long(entry: bytes) -> None:
+    """Refuse where the bridge aborts: an entry that does not fit its buffer (`max_token`)."""
+    if len(entry) > PIECE_LIMIT:
+        raise BuilderRefused(
+            f"a token of {len(entry)} bytes: the bridge aborts above {PIECE_LIMIT}"
+        )
 
 
 def detokenized_entries(vocab: Vocab) -> tuple[list[bytes], list[bool]]:

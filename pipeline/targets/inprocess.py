@@ -32,6 +32,7 @@ class InProcess:
         n_seq: int,
         n_threads: int,
         drop_on_error: bool,
+        observe: decode.Observer | None = None,
     ) -> None:
         self.device = device
         self._model = model
@@ -41,6 +42,7 @@ class InProcess:
         self._n_seq = n_seq
         self._n_threads = n_threads
         self._drop_on_error = drop_on_error
+        self._observe = observe
 
     def prompt_ids(self, prompt: str) -> tuple[int, ...]:
         """The prompt as llama.cpp's server encodes it (`add_special`, `parse_special`).
@@ -80,4 +82,5 @@ class InProcess:
             max_tokens=request.max_tokens,
             end_ids=self._vocabulary.end_ids,
             drop_on_error=self._drop_on_error,
+            observe=self._observe,
         )

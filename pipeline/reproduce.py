@@ -1,0 +1,223 @@
+"""From a finding to the smallest input that shows it.
+
+Each cluster of findings (one builder, one mask verdict, one kind of damage) gets one reproducer:
+small grammars are proposed, smallest first, and each is really compiled, walked and judged; the
+first that shows the same verdict is kept. Where none does, the walk's own grammar and the steps
+up to the finding are.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from pipeline import audit
+from pipeline.masks import FAULTS, Finding, MaskVerdict
+from pipeline.oracle import ByteGrammar
+from pipeline.suites import Case, Grammar
+from pipeline.validate import Json, Literal, Pattern
+from pipeline.vocabulary import UNRENDERED
+from pipeline.walks import Walk, Walker
+
+_FORCED_LIMIT = 64
+"""Bytes of forced text that are looked ahead."""
+
+
+@dataclass(frozen=True)
+class Reproducer:
+    """A small case that shows a finding."""
+
+    case: Case
+    tokens: tuple[int, ...]
+    """Tokens to take before the mask that shows it."""
+    finding: Finding
+    kind: str
+    """`special`, `forced`, the damage to the token's bytes, `drifted` (an earlier token's claim
+    had left the engine in another state than the text), or `none`."""
+
+    @property
+    def name(self) -> str:
+        """The cluster, as a file name without its tokenizer and builder."""
+        return f"{self.finding.verdict}-{self.kind}"
+
+    def suite_file(self, about: str) -> str:
+        """A suite file that `run` accepts; it takes `tokens` first, then the finding's token."""
+        grammar: dict[str, Any] = {self.case.grammar.kind: self.case.grammar.text}
+        if self.case.grammar.kind == "json":
+            grammar = {"json": yaml.safe_load(self.case.grammar.text)}
+        case = {
+            "id": self.case.id,
+            "prompt": "Hello",
+            "grammar": grammar,
+            "check": _check(self.case),
+            "tokens": [*self.tokens, *self.finding.ids[:1]],
+        }
+        document = {"suite": "reproducer", "about": about, "cases": [case]}
+        return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=96)
+
+
+def reproducers(walker: Walker, walks: Sequence[Walk]) -> Iterator[Reproducer]:
+    """One reproducer for each cluster of findings in the walks of one builder."""
+    seen: set[tuple[MaskVerdict, str]] = set()
+    for walk in walks:
+        for index, finding in enumerate(walk.findings):
+            if finding.verdict not in FAULTS:
+                continue
+            index = min(index, len(walk.tokens))
+            cluster = finding.verdict, _kind(walker, finding, walk.tokens[:index])
+            if cluster not in seen:
+                seen.add(cluster)
+                yield _smallest(walker, walk, index, finding)
+
+
+def report(walker: Walker, found: Reproducer, tokenizer: str, builder: str, made_by: str) -> str:
+    """The text block for an upstream report."""
+    vocabulary, claimed = walker.vocabulary, walker.table.claimed
+    lines = [
+        f"Token table `{builder}` over the vocabulary `{tokenizer}` ({vocabulary.type}): "
+        f"mask {found.finding.verdict}.",
+        "",
+        f"Grammar: `{found.case.grammar.text}`",
+    ]
+    if found.tokens:
+        taken = ", ".join(_show(walker, token) for token in found.tokens)
+        lines.append(f"After the tokens: {taken}")
+    said = {
+        MaskVerdict.UNSOUND: "allows, though their true bytes leave the grammar",
+        MaskVerdict.STOP_TOO_EARLY: "allows the end before the text is complete",
+        MaskVerdict.REFUSED_BY_CONSUME: "allows, and then refuses to consume",
+        MaskVerdict.EMPTY: "is empty, though these are legal",
+        MaskVerdict.STOP_MISSING: "allows no end of a complete text; the runtime stops on",
+        MaskVerdict.INCOMPLETE: "lacks, though they are legal",
+    }[found.finding.verdict]
+    lines.append(f"The mask of {found.finding.n_allowed} tokens {said}:")
+    for token in found.finding.ids[:5]:
+        wrong = claimed[token] != vocabulary.true_bytes[token]
+        tail = f", entered as {claimed[token]!r}" if wrong else ""
+        lines.append(f"- {_show(walker, token)}{tail}")
+    lines += ["", made_by]
+    return "\n".join(lines) + "\n"
+
+
+def _smallest(walker: Walker, walk: Walk, index: int, finding: Finding) -> Reproducer:
+    tokens = tuple(walk.tokens[:index])
+    kind = _kind(walker, finding, tokens)
+    proposals = [*_proposals(walker, walk, index, finding)]
+    for case in sorted(proposals, key=lambda case: len(case.grammar.text)):
+        shown = _judge(walker, case, ())
+        if shown is not None and _same(walker, shown, finding, kind):
+            return Reproducer(case, (), shown, kind)
+    shown = _judge(walker, walk.case, tokens)
+    kept = shown if shown is not None and shown.verdict is finding.verdict else finding
+    return Reproducer(replace(walk.case, suite="reproducer"), tokens, kept, kind)
+
+
+def _same(walker: Walker, shown: Finding, wanted: Finding, kind: str) -> bool:
+    return shown.verdict is wanted.verdict and _kind(walker, shown, ()) == kind
+
+
+def _judge(walker: Walker, case: Case, tokens: Sequence[int]) -> Finding | None:
+    """What the mask after these tokens comes out as; None where it is not reached."""
+    grammar = ByteGrammar(case.grammar.engine_text()[1])
+    matcher = walker.compile(case)
+    try:
+        if matcher.error or not all(matcher.consume(token) for token in tokens):
+            return None
+        prefix = b"".join(walker.vocabulary.rendered[token] for token in tokens)
+        # A grammar made here dies before the judge's cache is asked again by its identity.
+        judge = replace(walker.judge, spent=0.0, _legal={})
+        return judge.judge(grammar, prefix, matcher, matcher.mask(), random.Random(0))
+    finally:
+        matcher.close()
+
+
+def _proposals(walker: Walker, walk: Walk, index: int, finding: Finding) -> Iterator[Case]:
+    """Small grammars that may show the finding at their first mask."""
+    for token in finding.ids[:3]:
+        claimed, true = walker.table.claimed[token], walker.vocabulary.rendered[token]
+        wanted = true if finding.verdict is MaskVerdict.INCOMPLETE else claimed
+        for text in dict.fromkeys((wanted, wanted[:1])):
+            yield from _choice(text)
+    prefix = b"".join(walker.vocabulary.rendered[token] for token in walk.tokens[:index])
+    forced = _forced(ByteGrammar(walk.case.grammar.engine_text()[1]), prefix)
+    try:
+        text = forced.decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    for part in dict.fromkeys((text[:1], text[:2], *text.split()[:1], text)):
+        if part:
+            yield _literal(part)
+
+
+def _choice(data: bytes) -> Iterator[Case]:
+    """This text or another letter: a choice at the first byte, so that nothing is forced."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    if not text or "\0" in text:
+        return
+    other = next(letter for letter in "zyx" if not text.startswith(letter))
+    source = f"({re.sub(r'([^A-Za-z0-9_ ])', _escape, text)}|{other})"
+    yield Case(
+        "reproducer", "found", "Hello", Grammar("lark", f"start: /{source}/"), Pattern(source), 64
+    )
+
+
+def _escape(match: re.Match[str]) -> str:
+    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    char = match[0]
+    return named.get(char, "\\" + char if char.isascii() and char.isprintable() else char)
+
+
+def _literal(text: str) -> Case:
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    grammar = Grammar("lark", f'start: "{quoted}"')
+    return Case("reproducer", "found", "Hello", grammar, Literal(text.encode()), 64)
+
+
+def _forced(grammar: ByteGrammar, prefix: bytes) -> bytes:
+    """The bytes that must follow, as far as there is only one."""
+    out = b""
+    while len(out) < _FORCED_LIMIT:
+        state = grammar.after(prefix + out)
+        if state is None or state.complete():
+            break
+        following = [byte for byte in range(256) if state.fits([byte])]
+        if len(following) != 1:
+            break
+        out += bytes(following)
+    return out
+
+
+def _kind(walker: Walker, finding: Finding, before: Sequence[int]) -> str:
+    vocabulary = walker.vocabulary
+    if any(vocabulary.attrs[token] & UNRENDERED for token in finding.ids):
+        return "special"
+    if finding.forced:
+        return "forced"
+    for token in finding.ids:
+        kind = audit.damage(vocabulary.true_bytes[token], walker.table.claimed[token])
+        if kind is not None:
+            return kind.value
+    claimed, true = walker.table.claimed, vocabulary.true_bytes
+    return "drifted" if any(claimed[token] != true[token] for token in before) else "none"
+
+
+def _check(case: Case) -> dict[str, Any]:
+    match case.check:
+        case Literal(data):
+            return {"literal": data.decode("utf-8")}
+        case Pattern(source):
+            return {"regex": source}
+        case Json(schema):
+            return {"json": schema}
+
+
+def _show(walker: Walker, token: int) -> str:
+    return f"{token} {walker.vocabulary.true_bytes[token]!r}"

@@ -1,0 +1,118 @@
+"""What a worker does with its job: check the suites, load, build, audit, walk, generate.
+
+Every stage sends its rows as soon as it has them. An input that cannot be used is sent as
+`refused` and ends the job; a builder that refuses a vocabulary ends only its own cells.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from pipeline import forge, llama, llguidance_abi, provenance, suites
+from pipeline.constraint import Llguidance
+from pipeline.errors import LoadRefused, PipelineError
+from pipeline.oracle import ByteGrammar
+from pipeline.stages import audit, generate, walk
+from pipeline.stages.workbench import Workbench
+from pipeline.suites import Case
+from pipeline.vocabulary import read
+from pipeline.worker import Channel, FileRef, Job
+
+_NO_GPU = (
+    "runtime=gpu was asked for, but llama.cpp was built without a GPU backend or finds no GPU. "
+    "Install a CUDA build with `CMAKE_ARGS=-DGGML_CUDA=on pip install --force-reinstall "
+    "--no-binary llama-cpp-python llama-cpp-python`, or use runtime=cpu."
+)
+
+
+def run_job(job: Job, channel: Channel) -> None:
+    """Do a job from end to end; refusals go out as messages, faults as exceptions."""
+    llama.start()
+    try:
+        device = _device(job.device)
+        channel.send("hello", **_facts(), device=device)
+        cases = _cases(job)
+        weights, file = _files(job)
+    except (PipelineError, LoadRefused) as refusal:
+        channel.send("refused", message=str(refusal))
+        return
+    with ExitStack() as stack:
+        try:
+            model = llama.Model(
+                file,
+                vocab_only="generate" not in job.stages,
+                n_gpu_layers=-1 if device == "gpu" else 0,
+            )
+        except LoadRefused as refusal:
+            channel.send("refused", message=f"llama.cpp refused {file.name}: {refusal}")
+            return
+        stack.enter_context(closing(model))
+        engine = stack.enter_context(closing(Llguidance()))
+        bench = Workbench(job, channel, model, weights, file, engine, device, read(model))
+        bench.build()
+        if "audit" in job.stages:
+            audit.run(bench)
+            walk.run(bench, cases)
+        if "generate" in job.stages:
+            generate.run(bench, cases)
+    channel.send("end")
+
+
+def _device(wanted: str) -> str:
+    if wanted == "gpu" and not llama.can_offload():
+        raise PipelineError(_NO_GPU)
+    return "gpu" if wanted != "cpu" and llama.can_offload() else "cpu"
+
+
+def _facts() -> dict[str, object]:
+    return {
+        "versions": provenance.versions(),
+        "engine": llguidance_abi.version(),
+        "llama_cpp": llama.system_info(),
+        "libraries": {
+            "llama": provenance.file_sha256(llama.library_path()),
+            "llguidance": provenance.file_sha256(llguidance_abi.library_path()),
+        },
+    }
+
+
+def _cases(job: Job) -> list[Case]:
+    """The wanted cases; a Lark grammar or schema that must compile is compiled over bytes."""
+    chosen: list[Case] = []
+    for reference in job.suites:
+        suite = suites.load(Path(reference.path))
+        wanted = set(reference.cases)
+        chosen += [case for case in suite.cases if case.id in wanted]
+    for case in chosen:
+        error = ByteGrammar(case.grammar.engine_text()[1]).error
+        if error is not None and not case.invalid_grammar:
+            raise PipelineError(
+                f"suite {case.suite}, case {case.id}: the grammar does not compile: "
+                f"{' '.join(error.split())[:400]}. Mend it, or mark the case "
+                "`invalid_grammar: true` if that is its point."
+            )
+        if error is None and case.invalid_grammar:
+            raise PipelineError(
+                f"suite {case.suite}, case {case.id} is marked `invalid_grammar: true`, but its "
+                "grammar compiles. Remove the mark."
+            )
+    return chosen
+
+
+def _files(job: Job) -> tuple[str, Path]:
+    """(sha256 of what decides the weights, the GGUF to load), forged where that is asked for."""
+    cache = Path(job.cache)
+    if job.weights is not None:
+        return job.weights.sha256, Path(job.weights.path)
+    assert job.tokens is not None
+    tokens = _vocabulary_file(job.tokens, cache)
+    if "generate" not in job.stages:
+        return job.tokens.sha256, tokens
+    forged = forge.forged(tokens, job.seed, cache)
+    return provenance.file_sha256(forged), forged
+
+
+def _vocabulary_file(tokens: FileRef, cache: Path) -> Path:
+    path = Path(tokens.path)
+    return forge.vocabulary_of(path, cache) if tokens.format == "sentencepiece" else path

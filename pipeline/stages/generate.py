@@ -1,0 +1,203 @@
+"""The generation stage: every case under every builder, judged cell by cell."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+
+from pipeline import builders, provenance
+from pipeline.builders import TokenTable, bridge
+from pipeline.constraint import Mask
+from pipeline.decode import Cell, Transcript
+from pipeline.evaluate import evaluate
+from pipeline.stages.workbench import Workbench
+from pipeline.suites import Case
+from pipeline.targets import Request
+from pipeline.targets.inprocess import InProcess
+from pipeline.verdict import Cause, End
+from pipeline.vocabulary import attr_name
+from pipeline.walks import Languages
+from pipeline.worker import Row
+
+
+def run(bench: Workbench, cases: list[Case]) -> None:
+    """Send `cells`, `steps` and, as far as masks are judged, `states`."""
+    languages = {case: Languages.of(case) for case in cases}
+    watcher = _Watcher(bench, languages)
+    target = InProcess(
+        bench.model,
+        bench.vocabulary,
+        bench.tables,
+        bench.engine,
+        device=bench.device,
+        n_seq=bench.job.n_seq,
+        n_threads=bench.n_threads,
+        drop_on_error=bench.job.on_error == "drop",
+        observe=None if bench.judged_masks == "off" else watcher.observe,
+    )
+    requests = list(_requests(bench, target.name, cases))
+    watcher.requests = {request.key: request for request in requests}
+    for request in requests:
+        if request.builder in bench.refusals:
+            bench.channel.rows("cells", [_refused_row(bench, target.name, request)])
+    able = [request for request in requests if request.builder in bench.tables]
+    for request, transcript in target.generate(able):
+        table = bench.tables[request.builder]
+        judged = evaluate(
+            request.case,
+            transcript,
+            bench.vocabulary,
+            table,
+            languages[request.case].grammar,
+            bench.oracle,
+            partial(_control, bench, request, transcript),
+        )
+        loss = transcript.loss
+        row = _cell_row(bench, target.name, request) | {
+            "verdict": judged.verdict.value,
+            "cause": judged.cause.value,
+            "text_valid": judged.text_valid,
+            "output": judged.output,
+            "n_tokens": len(transcript.steps),
+            "ended": transcript.end.value,
+            "lost_at_step": loss.step if loss else None,
+            "culprit_step": judged.culprit,
+            "n_legal_bytes": judged.n_legal,
+            "engine_error": loss.message if loss else None,
+            "reason": judged.reason,
+            "prompt_ids": list(transcript.prompt),
+        }
+        bench.channel.rows("states", watcher.rows.pop(request.key, []))
+        bench.channel.rows("steps", _step_rows(bench, request, transcript, table))
+        bench.channel.rows("cells", [row])
+
+
+class _Watcher:
+    """Judges the masks of running cells against the oracle."""
+
+    def __init__(self, bench: Workbench, languages: dict[Case, Languages]) -> None:
+        self._bench, self._languages = bench, languages
+        self.requests: dict[str, Request] = {}
+        self.rows: dict[str, list[Row]] = {}
+
+    def observe(self, cell: Cell, mask: Mask) -> None:
+        bench = self._bench
+        if cell.steps and bench.judged_masks == "first":
+            return
+        request = self.requests[cell.key]
+        prefix = b"".join(bench.vocabulary.rendered[step.token] for step in cell.steps)
+        rng = random.Random(f"{cell.key}/{len(cell.steps)}")
+        languages = self._languages[request.case]
+        finding = bench.judge.judge(
+            languages.grammar, prefix, cell.matcher, mask, rng, languages.control
+        )
+        self.rows.setdefault(cell.key, []).append(
+            bench.state_row(
+                request.builder,
+                request.case,
+                f"generate/{bench.job.model}",
+                len(cell.steps),
+                finding,
+            )
+        )
+
+
+def _control(bench: Workbench, request: Request, transcript: Transcript) -> bool:
+    """See `evaluate.Control`: the same tokens over true bytes, tokenized greedily."""
+    claimed, special = bridge.piece_entries(bench.material)
+    table = TokenTable(claimed, special, bridge.end_token(bench.material), None, "greedy")
+    with closing(bench.engine.compile(table, *request.case.grammar.engine_text())) as matcher:
+        before = transcript.steps[: transcript.loss.step if transcript.loss else 0]
+        return all(matcher.consume(s.token) for s in before) and matcher.mask() is not None
+
+
+def _requests(bench: Workbench, target: str, cases: list[Case]) -> Iterator[Request]:
+    for case in cases:
+        for builder in bench.job.builders:
+            names = (target, bench.job.model, bench.job.tokenizer, builder, case.suite, case.id)
+            yield Request(
+                key="/".join(names),
+                case=case,
+                builder=builder,
+                max_tokens=bench.job.max_tokens or case.max_tokens,
+            )
+
+
+def _cell_row(bench: Workbench, target: str, request: Request) -> Row:
+    """The columns that say which cell it is and what made it; the outcome's are None."""
+    job, case, table = bench.job, request.case, bench.tables.get(request.builder)
+    made_by: Row = {
+        "model_sha256": bench.weights,
+        "vocab_hash": bench.vocabulary.hash,
+        "table_hash": table.hash if table else None,
+        "grammar_hash": provenance.digest(*case.grammar.engine_text()),
+        "engine": bench.engine.version,
+        "llama_cpp": provenance.versions()["llama-cpp-python"],
+        "seed": job.seed,
+    }
+    return {
+        "target": target,
+        "model": job.model,
+        "tokenizer": job.tokenizer,
+        "vocab_type": bench.vocabulary.type.value,
+        "builder": request.builder,
+        "suite": case.suite,
+        "case": case.id,
+        "cell_key": request.key,
+        "cell_hash": provenance.digest(
+            made_by,
+            case.prompt,
+            request.max_tokens,
+            job.on_error,
+            builders.get(request.builder).version,
+        ),
+        "verdict": None,
+        "cause": None,
+        "text_valid": False,
+        "output": None,
+        "n_tokens": None,
+        "ended": None,
+        "lost_at_step": None,
+        "culprit_step": None,
+        "n_legal_bytes": None,
+        "engine_error": None,
+        "reason": None,
+        "tokenize": table.tokenize_mode if table else None,
+        "prompt_ids": None,
+        **made_by,
+        "device": bench.device,
+    }
+
+
+def _refused_row(bench: Workbench, target: str, request: Request) -> Row:
+    return _cell_row(bench, target, request) | {
+        "verdict": End.BUILDER_REFUSED.value,
+        "cause": Cause.UNKNOWN.value,
+        "reason": bench.refusals[request.builder],
+        "ended": End.BUILDER_REFUSED.value,
+    }
+
+
+def _step_rows(
+    bench: Workbench, request: Request, transcript: Transcript, table: TokenTable
+) -> Iterator[Row]:
+    vocabulary = bench.vocabulary
+    for i, step in enumerate(transcript.steps):
+        yield {
+            "model": bench.job.model,
+            "tokenizer": bench.job.tokenizer,
+            "builder": request.builder,
+            "suite": request.case.suite,
+            "case": request.case.id,
+            "cell_key": request.key,
+            "step": i,
+            "token": step.token,
+            "attribute": attr_name(int(vocabulary.attrs[step.token])),
+            "claimed": table.claimed[step.token],
+            "true": vocabulary.true_bytes[step.token],
+            "rendered": vocabulary.rendered[step.token],
+            "n_allowed": step.n_allowed,
+            "origin": step.origin.value,
+        }

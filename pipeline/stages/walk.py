@@ -1,0 +1,147 @@
+"""The walk stage: seeded state walks and accept/reject strings, without a model."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+from pipeline import provenance, replay, reproduce, specials, suites, walks
+from pipeline.builders import TokenTable, bridge
+from pipeline.constraint import Matcher
+from pipeline.masks import FAULTS, MaskVerdict
+from pipeline.oracle import ByteGrammar
+from pipeline.stages.workbench import Workbench
+from pipeline.suites import Case
+from pipeline.walks import Languages, Strategy, Walk, Walker
+from pipeline.worker import Row
+
+
+def run(bench: Workbench, cases: list[Case]) -> None:
+    """Send `states`, `walks`, `reproducers` and `strings` of every builder."""
+    made_for_it = list(suites.load(Path(bench.job.walks_suite)).cases)
+    spelt = specials.cases(bench.vocabulary) if bench.job.walks else []
+    languages = {case: Languages.of(case) for case in (*made_for_it, *cases, *spelt)}
+    plan = [
+        *walks.plan(made_for_it, cases, bench.job.walks, bench.job.audit_seed),
+        *((case, Strategy.UNIFORM, case.id) for case in spelt),
+    ]
+    strings = bench.job.strings_suite and suites.load_strings(Path(bench.job.strings_suite))
+    for builder, table in bench.tables.items():
+        walker = Walker(
+            vocabulary=bench.vocabulary,
+            table=table,
+            judge=bench.judge,
+            compile=partial(_compile, bench, table),
+        )
+        done = [walker.walk(case, languages[case], how, seed) for case, how, seed in plan]
+        for i, walk in enumerate(done):
+            name = f"{i:04d}-{walk.strategy}"
+            bench.channel.rows("states", _state_rows(bench, builder, name, walk))
+            bench.channel.rows("walks", [_walk_row(bench, builder, name, walk)])
+        bench.channel.rows("reproducers", _reproducer_rows(bench, builder, walker, done))
+        if strings:
+            bench.channel.rows("strings", _string_rows(bench, table, builder, strings.grammars))
+
+
+def _compile(bench: Workbench, table: TokenTable, case: Case) -> Matcher:
+    return bench.engine.compile(table, *case.grammar.engine_text())
+
+
+def _state_rows(bench: Workbench, builder: str, name: str, walk: Walk) -> Iterator[Row]:
+    for step, finding in enumerate(walk.findings):
+        yield bench.state_row(builder, walk.case, name, step, finding)
+
+
+def _reproducer_rows(
+    bench: Workbench, builder: str, walker: Walker, done: list[Walk]
+) -> Iterator[Row]:
+    tokenizer = bench.job.tokenizer
+    versions = provenance.versions()
+    made_by = (
+        f"llama-cpp-python {versions['llama-cpp-python']}, {bench.engine.version}, "
+        f"vocabulary sha256 {bench.vocabulary.hash[:16]}"
+    )
+    for found in reproduce.reproducers(walker, done):
+        about = f"{tokenizer}, builder {builder}: mask {found.finding.verdict} ({found.kind})"
+        yield {
+            "tokenizer": tokenizer,
+            "builder": builder,
+            "name": found.name,
+            "verdict": found.finding.verdict.value,
+            "kind": found.kind,
+            "grammar": found.case.grammar.text,
+            "tokens": list(found.tokens),
+            "ids": list(found.finding.ids),
+            "suite_file": found.suite_file(about),
+            "report": reproduce.report(walker, found, tokenizer, builder, made_by),
+        }
+
+
+def _walk_row(bench: Workbench, builder: str, name: str, walk: Walk) -> Row:
+    pieces = [bench.vocabulary.rendered[token] for token in walk.tokens]
+    return {
+        "tokenizer": bench.job.tokenizer,
+        "builder": builder,
+        "grammar": f"{walk.case.suite}/{walk.case.id}",
+        "walk": name,
+        "strategy": walk.strategy.value,
+        "n_steps": len(walk.tokens),
+        "n_non_canonical": walks.n_non_canonical(pieces, _canonical(bench, walk.text)),
+        "ended": walk.ended,
+        "accepting": walk.accepting,
+        "text": walk.text,
+        "objection": walk.objection,
+        "verdict": _walk_verdict(walk),
+    }
+
+
+def _walk_verdict(walk: Walk) -> str:
+    """The worst of its states; for a walk that ended, whether its text is right as well."""
+    order = list(MaskVerdict)
+    worst = min((finding.verdict for finding in walk.findings), key=order.index)
+    if worst in FAULTS:
+        return worst.value
+    if walk.ended == "stop_id" and (walk.objection or not walk.accepting):
+        return "checker_disagrees" if walk.accepting else "not_accepting"
+    return worst.value
+
+
+def _canonical(bench: Workbench, text: bytes) -> list[bytes]:
+    """The runtime's own spelling where it is exact, else the longest token at each place."""
+    if bench.exact_runtime and not bench.vocabulary.may_throw(text):
+        ids = bridge.raw_tokenize(bench.material.vocab)(text)
+        pieces = [bench.vocabulary.true_bytes[token] for token in ids]
+        if b"".join(pieces) == text:
+            return pieces
+    return bench.spelling.longest(text)
+
+
+def _string_rows(
+    bench: Workbench,
+    table: TokenTable,
+    builder: str,
+    grammars: tuple[suites.StringGrammar, ...],
+) -> Iterator[Row]:
+    for grammar in grammars:
+        language = ByteGrammar(grammar.grammar.engine_text()[1])
+        for wanted, texts in ((True, grammar.accept), (False, grammar.reject)):
+            for text in texts:
+                rng = random.Random(f"{grammar.id}/{text!r}")
+                for split, ids in bench.spelling.spellings(text, rng):
+                    kind, data = grammar.grammar.engine_text()
+                    with closing(bench.engine.compile(table, kind, data)) as matcher:
+                        got, at = replay.accepts(matcher, ids, bench.vocabulary)
+                    yield {
+                        "tokenizer": bench.job.tokenizer,
+                        "builder": builder,
+                        "grammar": grammar.id,
+                        "string": text,
+                        "split": split,
+                        "wanted": wanted,
+                        "accepted": got,
+                        "failed_at": at,
+                        **replay.outcome(wanted, got, text, language),
+                    }

@@ -305,6 +305,7 @@ class _Work:
             "suite": case.suite,
             "case": case.id,
             "cell_key": request.key,
+            "case_hash": case.hash,
             "cell_hash": provenance.digest(
                 made_by,
                 case.prompt,

@@ -75,6 +75,11 @@ class Case:
     invalid_grammar: bool = False
     """Meant not to compile: the question is what the runtime then does."""
 
+    @property
+    def hash(self) -> str:
+        """sha256 (hex) of everything that defines the case, its checker included."""
+        return _hash((self,))
+
 
 @dataclass(frozen=True)
 class Suite:

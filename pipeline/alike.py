@@ -32,9 +32,10 @@ def differences(before: Side, after: Side, pairs: pl.DataFrame) -> list[Differen
 
 
 def _settings(before: Side, after: Side) -> Iterator[Difference]:
-    for key in sorted(before.settings.keys() | after.settings.keys()):
-        was, now = before.settings.get(key), after.settings.get(key)
-        if was != now and not (key not in before.settings and before.folder is None):
+    """Settings that both sides know; one that came with a newer byte-exact is no difference."""
+    for key in sorted(before.settings.keys() & after.settings.keys()):
+        was, now = before.settings[key], after.settings[key]
+        if was != now:
             yield Difference("settings", f"{key} was {was}, is {now}")
 
 

@@ -103,8 +103,8 @@ def read(path: Path) -> Side:
             rows.append((cell[1], cell[2]))
         elif line.strip():
             raise CompareError(
-                f"{path}, line {number}: is neither `verdict  cell_key` nor `# …`; a merge may "
-                "have left it. Mend it, or save the baseline anew."
+                f"{path}, line {number}: is neither `verdict  cell_key` nor `# …`: the file was "
+                "cut short, or a merge left it. Mend it, or save the baseline anew."
             )
     if said_cells != str(len(rows)):
         raise CompareError(

@@ -104,10 +104,12 @@ def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
 def _versions(
     before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
-    """What changed among the versions; the two engines under test come first."""
-    names = [name for name in before if name in after]
+    """What changed among the versions; the two engines under test come first.
+
+    What only one side records did not change: a baseline leaves out what every machine has anew.
+    """
     first = ("llama-cpp-python", "llguidance", "engine")
-    for name in sorted(names, key=lambda name: (name not in first, name)):
+    for name in sorted(before.keys() & after.keys(), key=lambda name: (name not in first, name)):
         if before[name] != after[name]:
             yield name, before[name], after[name]
 

@@ -127,7 +127,8 @@ def with_tokens(cells: pl.DataFrame, before: Side, after: Side) -> pl.DataFrame:
                 pl.col("step").alias(on[1]),
                 *(pl.col(name).alias(named) for name, named in names.items()),
             )
-            found = at.join(moved.unique().lazy(), on=on, how="semi").collect()
+            at = at.join(moved.unique().lazy(), on=on, how="semi")
+            found = tables.collect(at, side.folder, "steps")
             found = found.unique(on, keep="first")  # repeats share a key
             cells = cells.join(found, on=on, how="left", maintain_order="left")
         else:

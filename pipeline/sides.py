@@ -167,15 +167,17 @@ def narrowed(cells: pl.DataFrame, asked: Asked, where: str) -> pl.DataFrame:
 def digests(cells: pl.DataFrame, cases: pl.DataFrame | None = None) -> dict[tuple[str, str], str]:
     """One short hash for the definition of each suite, each vocabulary and each model.
 
-    With `cases` (suite, case), a suite's hash is made of these cases only.
+    With `cases` (suite, case), a suite's hash is made of these cases only. A suite has none where
+    the definition of some case is not known, as of a case that no process lived to begin.
     """
-    known = cells.filter(pl.col("case_hash").is_not_null())
     if cases is not None:
-        known = known.join(cases.unique(), on=["suite", "case"], how="semi")
+        cells = cells.join(cases.unique(), on=["suite", "case"], how="semi")
     found: dict[tuple[str, str], str] = {}
-    for (suite,), group in known.group_by("suite", maintain_order=True):
+    for (suite,), group in cells.group_by("suite", maintain_order=True):
         defined = group.select("case", "case_hash").unique().sort("case", "case_hash")
-        found["suite", str(suite)] = _short(json.dumps(defined.rows()).encode())
+        known = defined.drop_nulls("case_hash")
+        if known["case"].n_unique() == defined["case"].n_unique():
+            found["suite", str(suite)] = _short(json.dumps(known.rows()).encode())
     for kind, name, column in (
         ("vocabulary", pl.col("tokenizer"), "vocab_hash"),
         ("model", pl.concat_str("model", "tokenizer", separator="/"), "model_sha256"),

@@ -217,6 +217,8 @@ def scan(run: Path, table: str) -> pl.LazyFrame:
         raise TablesError(f"{run} holds no {table}.parquet; it is not a whole run.")
     try:
         said = pl.read_parquet_metadata(path).get("schema", "")
+        data = pl.scan_parquet(path, glob=False)
+        there = data.collect_schema().names()
     except (pl.exceptions.PolarsError, OSError) as error:
         raise damaged(path, error) from None
     version = int(said) if said.isdecimal() else None
@@ -226,10 +228,9 @@ def scan(run: Path, table: str) -> pl.LazyFrame:
             f"{SCHEMA_VERSION} and what it can convert to it. Make the run anew, or use the "
             "byte-exact that wrote it."
         )
-    data = pl.scan_parquet(path)
     for step in range(version, SCHEMA_VERSION):
         data = MIGRATIONS[step](table, data)
-    there = data.collect_schema().names()
+        there = data.collect_schema().names()
     later = {name: kind for name, kind in SCHEMAS[table].items() if name not in there}
     return data.with_columns(pl.lit(None, dtype=kind).alias(name) for name, kind in later.items())
 
@@ -237,8 +238,13 @@ def scan(run: Path, table: str) -> pl.LazyFrame:
 def read(run: Path, table: str, columns: Iterable[str] | None = None) -> pl.DataFrame:
     """One table of a run; only these columns, if they are given."""
     data = scan(run, table)
+    return collect(data if columns is None else data.select(columns), run, table)
+
+
+def collect(data: pl.LazyFrame, run: Path, table: str) -> pl.DataFrame:
+    """Read what was made of a `scan`."""
     try:
-        return (data if columns is None else data.select(columns)).collect()
+        return data.collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise damaged(run / f"{table}.parquet", error) from None
 

@@ -7,6 +7,7 @@ Reads tables alone; knows no llama.cpp and no llguidance.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -71,7 +72,7 @@ class Comparison:
 
 def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
     """Pair two sides; raises CompareError where they must not be compared."""
-    if before.name == after.name and (before.folder, before.part) == (after.folder, after.part):
+    if _same(before, after):
         raise CompareError(
             f"Both sides are {before.label}: there is nothing to compare. Give before.run and "
             "after.run two runs, or before.builder and after.builder two builders of one."
@@ -101,6 +102,12 @@ def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
     )
 
 
+def _same(before: Side, after: Side) -> bool:
+    if before.folder is None or after.folder is None:
+        return False
+    return before.folder.resolve() == after.folder.resolve() and before.part == after.part
+
+
 def _versions(
     before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
@@ -126,10 +133,16 @@ def _renamed(cells: pl.DataFrame, before: Side, after: Side) -> Iterator[str]:
             )
             for change, side in (("removed", after), ("added", before))
         )
-        for (gone,), lost in old.group_by(part, maintain_order=True):
-            for (come,), found in new.group_by(part, maintain_order=True):
-                if lost.select(rest).sort(rest).equals(found.select(rest).sort(rest)):
-                    yield _renaming(part, str(gone), str(come), lost.height)
+        lost, found = (
+            {
+                str(name): group.select(rest).sort(rest)
+                for (name,), group in cells.group_by(part, maintain_order=True)
+            }
+            for cells in (old, new)
+        )
+        for gone, come in itertools.product(lost, found):
+            if lost[gone].equals(found[come]):
+                yield _renaming(part, gone, come, lost[gone].height)
 
 
 def _renaming(part: str, gone: str, come: str, n: int) -> str:

@@ -70,6 +70,17 @@ class Side:
     """What was set that decides outcomes, by key; must be alike on both sides."""
     digests: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     """For a baseline: (`suite`, `vocabulary` or `model`; its name) → hash, see `digests`."""
+    rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many rows each table has, as the closing record says; none for a baseline."""
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A table of the run beside its cells, of this side's part only."""
+        assert self.folder is not None
+        rows = whole(self.folder, name, self.rows[name])
+        for part, value in self.part.items():
+            if part in rows.columns:
+                rows = rows.filter(pl.col(part) == value)
+        return rows
 
     @property
     def label(self) -> str:
@@ -97,12 +108,8 @@ def load(asked: Asked, results_dir: Path) -> Side:
     folder = find(asked.run, results_dir)
     manifest = closed(folder)
     there = tables.scan(folder, "cells").collect_schema().names()
-    cells = tables.read(folder, "cells", [*CELLS, *({"repeat"} & set(there))])
-    if (written := manifest["rows"].get("cells")) != cells.height:
-        raise CompareError(
-            f"{folder}/cells.parquet holds {cells.height} rows, its manifest says {written}: "
-            "a file of another run, or cut short. Make the run anew."
-        )
+    columns = [*CELLS, *({"repeat"} & set(there))]
+    cells = whole(folder, "cells", manifest["rows"].get("cells"), columns)
     return Side(
         name=folder.name,
         folder=folder,
@@ -110,7 +117,21 @@ def load(asked: Asked, results_dir: Path) -> Side:
         cells=narrowed(checked(cells, str(folder)), asked, str(folder)),
         versions=_versions(manifest),
         settings=_settings(manifest),
+        rows=manifest["rows"],
     )
+
+
+def whole(
+    folder: Path, table: str, height: object, columns: list[str] | None = None
+) -> pl.DataFrame:
+    """A table with as many rows as the run's closing record says."""
+    rows = tables.read(folder, table, columns)
+    if rows.height != height:
+        raise CompareError(
+            f"{folder}/{table}.parquet holds {rows.height} rows, its manifest says {height}: "
+            "a file of another run, or cut short. Make the run anew."
+        )
+    return rows
 
 
 def closed(folder: Path) -> dict[str, Any]:

@@ -59,11 +59,11 @@ def changes(before: Side, after: Side) -> tuple[pl.DataFrame, list[str]]:
         return none, []
     found, notes = [none], list[str]()
     pairs = {
-        table: (_rows(before, table), _rows(after, table))
+        table: (before.table(table), after.table(table))
         for table in tables.UNIQUE
-        if _there(before, table) and _there(after, table)
+        if table in before.rows and table in after.rows
     }
-    lone = [t for t in tables.UNIQUE if _there(before, t) != _there(after, t)]
+    lone = [t for t in tables.UNIQUE if (t in before.rows) != (t in after.rows)]
     if lone:
         notes.append(f"only one of the runs holds {', '.join(lone)}: not compared")
     drop = [part for part in PARTS if part in before.part]
@@ -93,19 +93,6 @@ def _with_true(
     known = pl.concat([rows.select(*on, known="true") for rows in tokens]).unique(on)
     found = found.join(known, on=on, how="left", maintain_order="left")
     return found.with_columns(true=pl.coalesce("true", "known")).drop("known")
-
-
-def _there(side: Side, table: str) -> bool:
-    return side.folder is not None and (side.folder / f"{table}.parquet").exists()
-
-
-def _rows(side: Side, table: str) -> pl.DataFrame:
-    assert side.folder is not None
-    rows = tables.read(side.folder, table)
-    for name, value in side.part.items():
-        if name in rows.columns:
-            rows = rows.filter(pl.col(name) == value)
-    return rows
 
 
 def _comparable(

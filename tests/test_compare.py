@@ -194,7 +194,8 @@ def test_run_without_its_closing_record_is_refused(tmp_path: Path, capsys: Out) 
     ("manifest", "said"),
     [
         ({"status": "interrupted"}, "is interrupted, not complete"),
-        ({"rows": {"cells": 79}}, "holds 80 rows, its manifest says 79"),
+        ({"rows": {"cells": 79}}, "cells.parquet holds 80 rows, its manifest says 79"),
+        ({"rows": {"cells": 80, "masks": 9, "tokenizers": 2}}, "masks.parquet holds 4 rows"),
         ({"rows": None}, "not complete"),
         ({"schema_version": "new"}, "schema version new"),
     ],
@@ -322,6 +323,8 @@ def test_latest_goes_by_when_a_run_finished_not_when_it_was_copied(tmp_path: Pat
         (["run=RUN", "allow=[all]"], "there is suites, vocabulary, model, settings, cases"),
         (["run=RUN", "before.nuilder=x"], "Key 'nuilder' not in 'SideConfig'"),
         (["run=RUN", "limit=many"], "limit"),
+        (["run=RUN", "after.run=RUN/../matrix"], "there is nothing to compare"),
+        (["run=RUN", "-m"], "compare --help"),
         (["run=RUN", "run=é"], "quote values with special characters"),
         (["before.run=baseline", "after.run=RUN", "baseline=none.txt"], "There is no baseline"),
     ],
@@ -456,12 +459,24 @@ def test_any_table_with_known_keys_is_compared(
     for run, verdict in zip(runs, ("exact", "inexact"), strict=True):
         row = {"tokenizer": "mistral_v1", "builder": "fixed", "probe": b" x", "class": None}
         tables.write(pl.DataFrame([row | {"verdict": verdict}], schema), run / "exactness.parquet")
+        record = json.loads((run / "manifest.json").read_text())
+        record["rows"]["exactness"] = 1
+        (run / "manifest.json").write_text(json.dumps(record))
     found = compared(*runs).tables
     columns = ["table", "key", "column", "change", "before", "after"]
     worse = ("exactness", "2078", "verdict", "worse", b"exact", b"inexact")
     assert found.select(columns).rows() == [worse]
-    (runs[1] / "exactness.parquet").unlink()
-    assert "only one of the runs holds exactness" in compared(*runs).hints[0]
+    assert "only one of the runs holds exactness" in compared(runs[0], matrix()).hints[0]
+
+
+def test_runs_of_audit_alone_are_compared_by_their_tables(tmp_path: Path, capsys: Out) -> None:
+    audits = [copied(tmp_path / name, lambda cells: cells.clear()) for name in ("a", "b")]
+    code, out, _ = ran(capsys, *both(*audits), "fail_on=any_change", f"out={tmp_path / 'out'}")
+    assert code == 0
+    assert "0 cells: none." in out
+    less = copied(tmp_path / "c", lambda rows: rows.tail(9), table="tokens", source=audits[0])
+    assert ran(capsys, *both(less, audits[0]))[0] == 1
+    assert ran(capsys, *both(audits[0], less))[0] == 0
 
 
 def test_ids_of_another_vocabulary_are_not_compared(tmp_path: Path) -> None:
@@ -715,7 +730,8 @@ def test_only_the_settings_know_hydra() -> None:
 
 
 def test_documented_exit_codes_are_the_real_ones() -> None:
-    page = (ROOT / "docs/compare.md").read_text()
+    pages = [ROOT / "README.md", ROOT / "docs/compare.md"]
+    page = "\n".join(path.read_text() for path in pages if path.exists())
     rows = [f"| {code} | {meaning} |" for code, meaning in commands_compare.EXIT_CODES.items()]
     assert "\n".join(rows) in page
     for change in Change:

@@ -20,8 +20,8 @@ def lines(comparison: Comparison) -> Iterator[str]:
         if not (change is Change.REMOVED and "cases" in comparison.allow)
         for row in words.listed(comparison, change).head(MAX).iter_rows(named=True)
     ]
-    worse = [finding for finding in words.findings(comparison) if finding.change == "worse"]
-    told += [(f"table worse: {finding.table}", finding.line) for finding in worse]
+    worse = words.worse(comparison)
+    told += [(f"table {finding.change}: {finding.table}", finding.line) for finding in worse]
     total = comparison.n_worse + len(worse)
     shown = told[:MAX] if total <= MAX else told[: MAX - 1]
     for title, message in shown:

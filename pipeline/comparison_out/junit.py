@@ -21,7 +21,7 @@ def text(comparison: Comparison) -> str:
 
 def _lines(comparison: Comparison) -> Iterator[str]:
     cells, failing = comparison.cells, _failing(comparison)
-    worse = [finding for finding in words.findings(comparison) if _counts(comparison, finding)]
+    worse = words.worse(comparison)
     names = ["model", "tokenizer", "builder", "suite", "case"]
     names += ["repeat"] if "repeat" in cells.columns else []
     failed = cells.filter(pl.col("change").is_in(failing)).height + len(worse)
@@ -58,12 +58,6 @@ def _lines(comparison: Comparison) -> Iterator[str]:
 def _failing(comparison: Comparison) -> list[str]:
     allowed = "cases" in comparison.allow
     return [c.value for c in WORSE if not (allowed and c is Change.REMOVED)]
-
-
-def _counts(comparison: Comparison, finding: words.Finding) -> bool:
-    return finding.change == "worse" or (
-        finding.change == "removed" and "cases" not in comparison.allow
-    )
 
 
 def _skipped(failing: list[str]) -> pl.Expr:

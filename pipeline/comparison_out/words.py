@@ -122,6 +122,12 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
         )
 
 
+def worse(comparison: Comparison) -> list[Finding]:
+    """The findings that count as worse."""
+    counted = ("worse",) if "cases" in comparison.allow else ("worse", "removed")
+    return [finding for finding in findings(comparison) if finding.change in counted]
+
+
 def _example(row: Row) -> str:
     if row["token"] is None:
         if row["before"] is None and row["after"] is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import polars as pl
@@ -25,14 +25,14 @@ _NOT_KEPT = ("byte-exact", "commit", "devices", "python")
 """Versions that change from machine to machine; they would make every save a diff."""
 
 
-def text(side: Side) -> str:
-    """A run's verdicts as a baseline file."""
+def lines(side: Side) -> list[str]:
+    """A run's verdicts as the lines of a baseline file."""
     if "repeat" in side.cells.columns and side.cells["repeat"].drop_nulls().len():
         raise CompareError(
             f"{side.name} holds sampled repeats; a baseline keeps one verdict a cell. "
             "Save a run without repeats."
         )
-    return "".join(f"{line}\n" for line in _lines(side))
+    return [f"{line}\n" for line in _lines(side)]
 
 
 def _lines(side: Side) -> Iterator[str]:
@@ -67,15 +67,15 @@ def load(path: Path, asked: Asked) -> Side:
 def read(path: Path) -> Side:
     """Read a baseline file; anything in it that is not one is refused with its line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        there = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise CompareError(
             f"There is no baseline {path}; make one with `python -m pipeline baseline save`."
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise CompareError(f"The baseline {path} cannot be read: {error}.") from None
-    if not lines or lines[0] != _FIRST:
-        said = re.match(r"# byte-exact baseline, format (\d+)", lines[0] if lines else "")
+    if not there or there[0] != _FIRST:
+        said = re.match(r"# byte-exact baseline, format (\d+)", there[0] if there else "")
         have = f"has format {said[1]}" if said else "is not a byte-exact baseline"
         raise CompareError(f"{path} {have}; this byte-exact reads format {FORMAT}. Save it anew.")
     versions: dict[str, str] = {}
@@ -83,7 +83,7 @@ def read(path: Path) -> Side:
     digests: dict[tuple[str, str], str] = {}
     rows: list[tuple[str, str]] = []
     said_cells = ""
-    for number, line in enumerate(lines[1:], start=2):
+    for number, line in enumerate(there[1:], start=2):
         if head := re.fullmatch(r"# (\w+) (.+?)(?: = (.*))?", line):
             kind, name, value = head[1], head[2], head[3] or ""
             if kind == "schema" and not (name.isdecimal() and tables.readable(int(name))):
@@ -129,11 +129,12 @@ def _cells(rows: list[tuple[str, str]], path: Path) -> pl.DataFrame:
     return sides.checked(cells.select(CELLS), str(path))
 
 
-def write(path: Path, content: str) -> None:
+def write(path: Path, content: Iterable[str]) -> None:
     """Put the file in place, whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(content, encoding="utf-8")
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(content)
         temporary.replace(path)
     except OSError as error:
         raise ResultsError(f"{path} cannot be written: {error.strerror}.") from None

@@ -167,7 +167,7 @@ def _baseline(action: str, *overrides: str) -> int:
         _say(_shown(baseline.read(file)))
         return 0
     side = sides.load(sides.Asked(settings.run), Path(settings.results_dir))
-    content = baseline.text(side)
+    content = baseline.lines(side)
     if file.exists() and not settings.allow_regressions:
         unlike = [kind for kind in alike.ALLOW if kind != "cases"]
         comparison = compare.compare(baseline.read(file), side, unlike)

@@ -29,6 +29,6 @@ def write_all(comparison: Comparison, out: Path, fail_on: str) -> None:
         raise ResultsError(
             f"{out} cannot be written: {error.strerror}. Choose another folder with out=…."
         ) from None
-    write(out / "comparison.md", markdown.text(comparison, fail_on))
-    write(out / "comparison.xml", junit.text(comparison))
-    write(out / "comparison.json", record.text(comparison, fail_on))
+    write(out / "comparison.md", [markdown.text(comparison, fail_on)])
+    write(out / "comparison.xml", junit.lines(comparison))
+    write(out / "comparison.json", record.lines(comparison, fail_on))

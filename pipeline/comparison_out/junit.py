@@ -14,12 +14,8 @@ from pipeline.pairing import WORSE, Change
 from pipeline.visible import visible
 
 
-def text(comparison: Comparison) -> str:
-    """The whole file."""
-    return "".join(_lines(comparison))
-
-
-def _lines(comparison: Comparison) -> Iterator[str]:
+def lines(comparison: Comparison) -> Iterator[str]:
+    """The whole file, line by line."""
     cells, failing = comparison.cells, _failing(comparison)
     worse = words.worse(comparison)
     names = ["model", "tokenizer", "builder", "suite", "case"]

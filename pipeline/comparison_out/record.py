@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
 import polars as pl
-import polars.selectors as cs
 
 from pipeline import tables
 from pipeline.compare import Comparison
@@ -18,16 +18,23 @@ from pipeline.sides import KEY, Side
 FORMAT = 1
 
 
-def text(comparison: Comparison, fail_on: str) -> str:
-    """The whole file, one changed cell a line."""
-    record = _record(comparison, fail_on)
-    head = json.dumps(record, indent=2, ensure_ascii=True)
+_CHUNK = 10_000
+"""Cells written at a time, to bound the memory that a large comparison takes."""
+
+
+def lines(comparison: Comparison, fail_on: str) -> Iterator[str]:
+    """The whole file, in pieces; one changed cell a line."""
+    head = json.dumps(_record(comparison, fail_on), indent=2)
     moved = ~pl.col("change").is_in([c.value for c in STILL]) | pl.col("output_changed")
-    cells = ",\n    ".join(
-        json.dumps(_cell(row), ensure_ascii=True)
-        for row in comparison.cells.filter(moved).drop(cs.contains("cell_")).iter_rows(named=True)
-    )
-    return head.removesuffix("\n}") + f',\n  "cells": [\n    {cells}\n  ]\n}}\n'
+    cells = comparison.cells.filter(moved)
+    yield head.removesuffix("\n}") + ',\n  "cells": [\n'
+    for start in range(0, cells.height, _CHUNK):
+        made = _cells(cells.slice(start, _CHUNK)).to_list()
+        # What could steer a terminal or turn text around is escaped, as `json.dumps` does it.
+        made = [line if line.isascii() else json.dumps(json.loads(line)) for line in made]
+        more = start + _CHUNK < cells.height
+        yield ",\n".join(f"    {line}" for line in made) + (",\n" if more else "\n")
+    yield "  ]\n}\n"
 
 
 def _record(comparison: Comparison, fail_on: str) -> dict[str, Any]:
@@ -77,24 +84,21 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def _cell(row: words.Row) -> dict[str, Any]:
-    return {
-        **{name: row[name] for name in KEY},
-        "repeat": row.get("repeat"),
-        "change": row["change"],
-        "output_changed": row["output_changed"],
-        "before": _half(row, "before"),
-        "after": _half(row, "after"),
-    }
+def _cells(cells: pl.DataFrame) -> pl.Series:
+    """Every row as a JSON object, made in one go: a comparison can have 100,000 of them."""
+    if "repeat" not in cells.columns:
+        cells = cells.with_columns(repeat=pl.lit(None, dtype=pl.Int64))
+    names = (*KEY, "repeat", "change", "output_changed")
+    row = pl.struct(*names, before=_half("before"), after=_half("after"))
+    return cells.select(row.struct.json_encode().alias("line"))["line"]
 
 
-def _half(row: words.Row, end: str) -> dict[str, Any] | None:
-    """One side of a pair; bytes as hexadecimal."""
-    if row[f"verdict_{end}"] is None:
-        return None
+def _half(end: str) -> pl.Expr:
+    """One side of a pair, null where the cell is not there; bytes as hexadecimal."""
     names = ("verdict", "cause", "reason", "step", "token")
-    sided = {name: row[f"{name}_{end}"] for name in names}
-    for name in ("output", "true", "claimed"):
-        data: bytes | None = row[f"{name}_{end}"]
-        sided[f"{name}_hex"] = None if data is None else data.hex()
-    return sided
+    fields = [pl.col(f"{name}_{end}").alias(name) for name in names]
+    fields += [
+        pl.col(f"{name}_{end}").bin.encode("hex").alias(f"{name}_hex")
+        for name in ("output", "true", "claimed")
+    ]
+    return pl.when(pl.col(f"verdict_{end}").is_not_null()).then(pl.struct(fields))

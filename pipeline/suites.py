@@ -20,7 +20,7 @@ is kept as text, and this module knows no engine.
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 from typing import Literal as OneOf
@@ -77,8 +77,15 @@ class Case:
 
     @property
     def hash(self) -> str:
-        """sha256 (hex) of everything that defines the case, its checker included."""
-        return _hash((self,))
+        """sha256 (hex) of everything that defines the case, its checker included.
+
+        A field left at its default does not count, so that one added later changes no hash.
+        """
+        given = {f.name for f in fields(self) if getattr(self, f.name) != f.default}
+        parts = {name: value for name, value in asdict(self).items() if name in given}
+        parts["checker"] = type(self.check).__name__
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=bytes.decode)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)

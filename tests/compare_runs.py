@@ -1,36 +1,36 @@
 """Runs to compare: the embedded matrix by the real command, copies of it, and made-up ones."""
 
-import atexit
 import json
 import shutil
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
+from conftest import Finished
 
 from pipeline import tables
 from pipeline.sides import KEY
 
-ROOT = Path(__file__).parent.parent
 FIXTURES = Path(__file__).parent / "fixtures"
 
 Edit = Callable[[pl.DataFrame], pl.DataFrame]
 
 
-@cache
+_RUNS: list[Path] = []
+
+
+@pytest.fixture(scope="session", autouse=True)
+def matrix_run(default_run: Finished) -> None:
+    """Makes `matrix` the default run of this session."""
+    assert default_run.code == 0, default_run.err
+    _RUNS.append(default_run.folder)
+
+
 def matrix() -> Path:
-    """The folder of a run of the embedded matrix, made by the real command."""
-    folder = Path(tempfile.mkdtemp(prefix="byte-exact-compare-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    command = [sys.executable, "-m", "pipeline", "run", "run.name=matrix", f"results_dir={folder}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return folder / "matrix"
+    """The folder of a run of the embedded matrix, made once by the real command."""
+    return _RUNS[-1]
 
 
 def copied(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from compare_runs import ROOT, copied, failing, made, matrix
+from compare_runs import copied, failing, made, matrix, matrix_run  # noqa: F401
+from conftest import ROOT
 
 from pipeline import tables
 from pipeline.__main__ import main

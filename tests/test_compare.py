@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 
 import polars as pl
 import pytest
-from compare_runs import FIXTURES, ROOT, copied, failing, made, matrix
+from compare_runs import FIXTURES, copied, failing, made, matrix, matrix_run  # noqa: F401
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -323,7 +324,7 @@ def test_latest_goes_by_when_a_run_finished_not_when_it_was_copied(tmp_path: Pat
         (["run=RUN", "allow=[all]"], "there is suites, vocabulary, model, settings, cases"),
         (["run=RUN", "before.nuilder=x"], "Key 'nuilder' not in 'SideConfig'"),
         (["run=RUN", "limit=many"], "limit"),
-        (["run=RUN", "after.run=RUN/../matrix"], "there is nothing to compare"),
+        (["run=RUN", "after.run=RUN/../run"], "there is nothing to compare"),
         (["run=RUN", "-m"], "compare --help"),
         (["run=RUN", "run=é"], "quote values with special characters"),
         (["before.run=baseline", "after.run=RUN", "baseline=none.txt"], "There is no baseline"),

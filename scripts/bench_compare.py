@@ -3,7 +3,7 @@
     python scripts/bench_compare.py [--cells N] [--steps N]
 
 Each line is one comparison by the real command in a process of its own: seconds of wall time from
-start to exit, peak resident memory, and the number of cells compared.
+start to exit (and of processor time, which tells how busy the machine was), peak resident memory.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def make(folder: Path, n_cells: int, n_steps: int, failing: float, seed: int) ->
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-def measure(before: Path, after: Path, out: Path | None) -> tuple[float, float, int]:
-    """(seconds, MB at the peak, exit code) of one comparison."""
+def measure(before: Path, after: Path, out: Path | None) -> tuple[float, float, float, int]:
+    """(seconds, processor seconds, MB at the peak, exit code) of one comparison."""
     command = [sys.executable, "-m", "pipeline", "compare"]
     command += [f"before.run={before}", f"after.run={after}"]
     command += [f"out={out}"] if out else []
@@ -90,7 +90,8 @@ def measure(before: Path, after: Path, out: Path | None) -> tuple[float, float, 
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=Path(__file__).parent.parent)
     _, status, usage = os.wait4(child.pid, 0)
     seconds = time.perf_counter() - start
-    return seconds, usage.ru_maxrss * 1024 / 1e6, os.waitstatus_to_exitcode(status)
+    cpu = usage.ru_utime + usage.ru_stime
+    return seconds, cpu, usage.ru_maxrss * 1024 / 1e6, os.waitstatus_to_exitcode(status)
 
 
 def main() -> None:
@@ -113,12 +114,12 @@ def main() -> None:
             subprocess.run(made, check=True)
         for before, after in (("a", "b"), ("ok", "bad")):
             for out in (None, root / f"out_{after}"):
-                seconds, megabytes, code = measure(root / before, root / after, out)
+                seconds, cpu, megabytes, code = measure(root / before, root / after, out)
                 what = "all outputs" if out else "console only"
                 share = "4 % differ" if before == "a" else "all regress"
                 print(
                     f"cells={asked.cells} steps={asked.cells * asked.steps} {share}, {what}: "
-                    f"seconds={seconds:.2f} peak_mb={megabytes:.0f} exit={code}",
+                    f"seconds={seconds:.2f} cpu_seconds={cpu:.2f} peak_mb={megabytes:.0f} exit={code}",
                     flush=True,
                 )
 

@@ -119,7 +119,8 @@ def main() -> None:
                 share = "4 % differ" if before == "a" else "all regress"
                 print(
                     f"cells={asked.cells} steps={asked.cells * asked.steps} {share}, {what}: "
-                    f"seconds={seconds:.2f} cpu_seconds={cpu:.2f} peak_mb={megabytes:.0f} exit={code}",
+                    f"seconds={seconds:.2f} cpu_seconds={cpu:.2f} "
+                    f"peak_mb={megabytes:.0f} exit={code}",
                     flush=True,
                 )
 

@@ -1,4 +1,4 @@
-"""The commands: `python -m pipeline run|audit …`, Hydra applications with one override syntax."""
+"""The commands: `python -m pipeline run|audit|compare|baseline …`, with one override syntax."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ hung); 2 usage or input. Verdicts never change the exit code."""
 def main(arguments: list[str]) -> int:
     """Run a command; the exit code."""
     command, *overrides = arguments or ["--help"]
+    if command in {"compare", "baseline"}:
+        from pipeline import commands_compare
+
+        return commands_compare.main(command, overrides)
     if command in {"-h", "--help", "help"} or {"-h", "--help"} & set(overrides):
         from pipeline.commands import help_screen
 
@@ -19,7 +23,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if command not in {"run", "audit"}:
         print(
-            f"There is no command {command!r}; there is run, audit. "
+            f"There is no command {command!r}; there is run, audit, compare, baseline. "
             "`python -m pipeline --help` explains them.",
             file=sys.stderr,
         )

@@ -109,6 +109,8 @@ def help_screen(exit_codes: str) -> str:
   python -m pipeline run   [model=…] [tokenizer=…] [grammar=[…]] [builder=[…]] [key=value …]
   python -m pipeline audit [tokenizer=…] …         the token tables only; no weights needed
   python -m pipeline run -m tokenizer=a,b,c        every combination (multirun), one results folder
+  python -m pipeline compare before.run=… after.run=…   what got worse; compare --help, and
+  python -m pipeline baseline save|show                 a baseline to commit and to gate on
 
 Groups and their options:
 {groups}

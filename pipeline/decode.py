@@ -84,6 +84,8 @@ class Cell:
     end_ids: frozenset[int]
     """Every id on which the runtime stops."""
     drop_on_error: bool
+    first: tuple[int, ...] = ()
+    """Ids to take first, as far as the mask allows them."""
     observe: Observer | None = None
     steps: list[Step] = field(default_factory=list[Step])
     end: End | None = None
@@ -114,6 +116,9 @@ class Cell:
             self.end = End.EMPTY_MASK
             return None
         token = int(np.where(bits.view(np.bool_), logits, -np.inf).argmax())
+        wanted = self.first[len(self.steps) : len(self.steps) + 1]
+        if wanted and wanted[0] < len(bits) and bits[wanted[0]]:
+            token = wanted[0]
         if not bits[token]:  # every allowed logit is -inf or NaN
             token = int(np.flatnonzero(bits)[0])
         forced = n_allowed == 1 and self.matcher.forced()[:1] == [token]

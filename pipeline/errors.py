@@ -6,6 +6,8 @@
 | finding or fetching a file   | `SourceError`     | exit 2                           |
 | reading a suite file         | `SuiteError`      | exit 2                           |
 | opening the results folder   | `ResultsError`    | exit 2                           |
+| reading a run's tables       | `TablesError`     | exit 2                           |
+| pairing two sides            | `CompareError`    | exit 2                           |
 | loading a GGUF (worker)      | `LoadRefused`     | exit 2, or in a multirun the     |
 |                              | → `InputRefused`  | verdict `load_refused`           |
 | building a token table       | `BuilderRefused`  | verdict `builder_refused`        |
@@ -34,6 +36,14 @@ class SuiteError(PipelineError):
 
 class ResultsError(PipelineError):
     """The results folder cannot be written, or holds something that must not be overwritten."""
+
+
+class TablesError(PipelineError):
+    """A run's tables are missing, damaged, cut short, or of a version that cannot be read."""
+
+
+class CompareError(PipelineError):
+    """Two sides that must not be compared: not there, not whole, or not alike."""
 
 
 class InputRefused(PipelineError):

@@ -11,6 +11,8 @@ A suite file is YAML (or JSON, by its suffix) that a person can read:
         check: {literal: "The quick brown fox"}  # or regex: or json:; json: true is the grammar's
         max_tokens: 64  # optional
         invalid_grammar: false  # optional: meant not to compile
+        stress: false  # optional: may exceed the engine's limits
+        tokens: [1, 2]  # optional: ids to take first, as far as the mask allows them
 
 A second kind has no prompts: grammars, each with strings it must accept and strings it must not.
 
@@ -32,7 +34,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 from typing import Literal as OneOf
@@ -94,6 +96,22 @@ class Case:
     max_tokens: int
     invalid_grammar: bool = False
     """Meant not to compile: the question is what the runtime then does."""
+    stress: bool = False
+    """May exceed the limits of the engine, at compiling too: what then happens is the result."""
+    tokens: tuple[int, ...] = ()
+    """Ids to take first, whatever the model likes, as far as the mask allows them."""
+
+    @property
+    def hash(self) -> str:
+        """sha256 (hex) of everything that defines the case, its checker included.
+
+        A field left at its default does not count, so that one added later changes no hash.
+        """
+        given = {f.name for f in fields(self) if getattr(self, f.name) != f.default}
+        parts = {name: value for name, value in asdict(self).items() if name in given}
+        parts["checker"] = type(self.check).__name__
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=bytes.decode)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -211,7 +229,17 @@ def _case(where: str, suite: str, raw: dict[str, Any]) -> Case:
     checker = _check(kind, wanted)
     if reason := fault(checker):
         raise SuiteError(f"{where}check.{kind}: {reason}.")
-    return Case(suite, raw["id"], raw["prompt"], grammar, checker, limit, invalid)
+    return Case(
+        suite,
+        raw["id"],
+        raw["prompt"],
+        grammar,
+        checker,
+        limit,
+        invalid,
+        stress=raw.get("stress", False),
+        tokens=tuple(raw.get("tokens", ())),
+    )
 
 
 def _grammar(where: str, raw: dict[str, Any], invalid: bool = False) -> Grammar:

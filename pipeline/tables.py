@@ -9,14 +9,26 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from pipeline.errors import TablesError
+
 SCHEMA_VERSION = 1
-"""Counted up whenever a column changes its name, type or meaning."""
+"""Counted up whenever a column changes its name, type or meaning.
+
+A column that is only added needs no new version: where an older file lacks it, it is read as null.
+"""
+
+MIGRATIONS: dict[int, Callable[[str, pl.LazyFrame], pl.LazyFrame]] = {}
+"""For each older version what turns a table of it, by name, into one of the next version.
+
+A version whose chain to `SCHEMA_VERSION` has a gap cannot be read any more. `tests/fixtures/`
+holds a small run of every version.
+"""
 
 _S, _I, _B, _Y = pl.String(), pl.Int64(), pl.Boolean(), pl.Binary()
 _IDS = pl.List(pl.Int32())
@@ -49,6 +61,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "vocab_hash": _S,
         "table_hash": _S,
         "grammar_hash": _S,
+        "case_hash": _S,
         "engine": _S,
         "llama_cpp": _S,
         "seed": _I,
@@ -205,7 +218,7 @@ SORT_KEYS: dict[str, list[str]] = {
 }
 """The order of rows, so that the same run gives the same file."""
 
-REPEATABLE = frozenset(SCHEMAS) - {"cells", "steps"}
+REPEATABLE = tuple(table for table in SCHEMAS if table not in {"cells", "steps"})
 """Tables whose rows several jobs of one run may give alike (two models around one tokenizer)."""
 
 
@@ -276,6 +289,53 @@ def write(data: pl.DataFrame, path: Path) -> None:
     temporary.replace(path)
 
 
-def read(run: Path, table: str) -> pl.DataFrame:
-    """One table of a run."""
-    return pl.read_parquet(run / f"{table}.parquet")
+def readable(version: object) -> bool:
+    """Whether tables of this schema version can be read: today's, or with a way to today's."""
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        return False
+    return all(step in MIGRATIONS for step in range(version, SCHEMA_VERSION))
+
+
+def scan(run: Path, table: str) -> pl.LazyFrame:
+    """One table of a run in today's columns, whichever version wrote it, not yet read."""
+    path = run / f"{table}.parquet"
+    if not path.is_file():
+        raise TablesError(f"{run} holds no {table}.parquet; it is not a whole run.")
+    try:
+        said = pl.read_parquet_metadata(path).get("schema", "")
+        data = pl.scan_parquet(path, glob=False)
+        there = data.collect_schema().names()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise damaged(path, error) from None
+    version = int(said) if said.isdecimal() else None
+    if version is None or not readable(version):
+        raise TablesError(
+            f"{path} has schema version {said or 'none'}; this byte-exact reads version "
+            f"{SCHEMA_VERSION} and what it can convert to it. Make the run anew, or use the "
+            "byte-exact that wrote it."
+        )
+    for step in range(version, SCHEMA_VERSION):
+        data = MIGRATIONS[step](table, data)
+        there = data.collect_schema().names()
+    later = {name: kind for name, kind in SCHEMAS[table].items() if name not in there}
+    return data.with_columns(pl.lit(None, dtype=kind).alias(name) for name, kind in later.items())
+
+
+def read(run: Path, table: str, columns: Iterable[str] | None = None) -> pl.DataFrame:
+    """One table of a run; only these columns, if they are given."""
+    data = scan(run, table)
+    return collect(data if columns is None else data.select(columns), run, table)
+
+
+def collect(data: pl.LazyFrame, run: Path, table: str) -> pl.DataFrame:
+    """Read what was made of a `scan`."""
+    try:
+        return data.collect()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise damaged(run / f"{table}.parquet", error) from None
+
+
+def damaged(path: Path, error: BaseException) -> TablesError:
+    """What is said of a Parquet file that cannot be read."""
+    reason = " ".join(str(error).split())[:200]
+    return TablesError(f"{path} is damaged or cut short ({reason}). Make the run anew.")

@@ -51,7 +51,9 @@ def who(*packages: str) -> set[str]:
 
 
 def test_law_1_only_the_commands_and_config_know_hydra() -> None:
-    assert who("hydra", "omegaconf") <= {"config.py", "commands.py", "__main__.py"}
+    assert who("hydra", "omegaconf") <= {
+        *("config.py", "config_compare.py", "commands.py", "__main__.py")
+    }
 
 
 def test_law_2_validate_and_oracle_know_no_token_table() -> None:
@@ -60,7 +62,7 @@ def test_law_2_validate_and_oracle_know_no_token_table() -> None:
     assert not FILES["validate.py"] & {"llguidance", "pipeline.oracle", "pipeline.llguidance_abi"}
 
 
-@pytest.mark.parametrize("module", ["tables", "summary"])
+@pytest.mark.parametrize("module", ["tables", "summary", "compare", "comparison_out", "baseline"])
 def test_law_3_what_reads_tables_loads_no_native_library(module: str) -> None:
     assert loaded(f"pipeline.{module}", "llama_cpp", "llguidance") == "[]"
 

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -429,3 +430,18 @@ def test_outputs_of_the_founding_document_are_refused(suite: str, seen: bytes) -
     """What servers with a wrong token table really answered."""
     founding = load_named(suite, DATASETS).cases[0]
     assert check(founding.check, seen) is not None
+
+
+def test_a_case_is_known_by_all_that_defines_it() -> None:
+    """The hash pairs cases of two runs: any part counts, a field at its default does not."""
+    case = Case("s", "x", "Hi", Grammar("lark", 'start: "a"'), Literal(b"a"), 64)
+    others = [
+        replace(case, prompt="Ho"),
+        replace(case, grammar=Grammar("lark", 'start: "b"')),
+        replace(case, check=Literal(b"b")),
+        replace(case, check=Pattern("a")),
+        replace(case, max_tokens=65),
+        replace(case, invalid_grammar=True),
+    ]
+    assert len({case.hash, *(other.hash for other in others)}) == 7
+    assert replace(case, invalid_grammar=False).hash == case.hash

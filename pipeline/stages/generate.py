@@ -146,6 +146,7 @@ def _cell_row(bench: Workbench, target: str, request: Request) -> Row:
         "suite": case.suite,
         "case": case.id,
         "cell_key": request.key,
+        "case_hash": case.hash,
         "cell_hash": provenance.digest(
             made_by,
             case.prompt,

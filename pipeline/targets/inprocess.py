@@ -82,5 +82,6 @@ class InProcess:
             max_tokens=request.max_tokens,
             end_ids=self._vocabulary.end_ids,
             drop_on_error=self._drop_on_error,
+            first=request.case.tokens,
             observe=self._observe,
         )

@@ -1,0 +1,94 @@
+"""Sampled repeats of one cell: rates with confidence intervals, and McNemar's exact test on pairs.
+
+Greedy cells have no repeats; for them nothing here is computed or shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+_Z = 1.959963984540054
+"""The 97.5th percentile of the normal distribution: intervals of 95 %."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """How often a group of repeated cells came out `ok` on each side."""
+
+    scope: str
+    pairs: int
+    ok_before: int
+    ok_after: int
+    regressed: int
+    fixed: int
+
+    @property
+    def before(self) -> tuple[float, float, float]:
+        """Rate before, with its interval."""
+        return (self.ok_before / self.pairs, *wilson(self.ok_before, self.pairs))
+
+    @property
+    def after(self) -> tuple[float, float, float]:
+        """Rate after, with its interval."""
+        return (self.ok_after / self.pairs, *wilson(self.ok_after, self.pairs))
+
+    @property
+    def p(self) -> float:
+        """McNemar's exact p: how likely so lopsided a split of the flips is by chance."""
+        return mcnemar(self.regressed, self.fixed)
+
+
+def wilson(hits: int, n: int) -> tuple[float, float]:
+    """Wilson's score interval of a rate, 95 %."""
+    if n == 0:
+        return 0.0, 1.0
+    rate, z2 = hits / n, _Z * _Z
+    middle = (rate + z2 / (2 * n)) / (1 + z2 / n)
+    half = _Z * math.sqrt(rate * (1 - rate) / n + z2 / (4 * n * n)) / (1 + z2 / n)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def mcnemar(worse: int, better: int) -> float:
+    """The exact two-sided p of McNemar's test, from the numbers of pairs that flipped."""
+    n, ways, tail = worse + better, 1, 0
+    for k in range(min(worse, better) + 1):
+        tail += ways
+        ways = ways * (n - k) // (k + 1)
+    return min(1.0, 2 * tail / 2**n)
+
+
+def rates(cells: pl.DataFrame) -> tuple[Rate, ...]:
+    """Rates of all repeated pairs together and of each suite; none where nothing is repeated."""
+    if "repeat" not in cells.columns:
+        return ()
+    pairs = cells.filter(
+        pl.col("repeat").is_not_null()
+        & pl.col("verdict_before").is_not_null()
+        & pl.col("verdict_after").is_not_null()
+    )
+    one = ["target", "model", "tokenizer", "builder", "suite", "case"]
+    pairs = pairs.filter(pl.len().over(one) > 1)
+    return tuple(_rates(pairs)) if pairs.height else ()
+
+
+def _rates(pairs: pl.DataFrame) -> Iterator[Rate]:
+    yield _rate("all repeated cells", pairs)
+    for (tokenizer, suite), group in pairs.sort("tokenizer", "suite").group_by(
+        ["tokenizer", "suite"], maintain_order=True
+    ):
+        yield _rate(f"{tokenizer} {suite}", group)
+
+
+def _rate(scope: str, pairs: pl.DataFrame) -> Rate:
+    return Rate(
+        scope=scope,
+        pairs=pairs.height,
+        ok_before=pairs.filter(verdict_before="ok").height,
+        ok_after=pairs.filter(verdict_after="ok").height,
+        regressed=pairs.filter(change="regressed").height,
+        fixed=pairs.filter(change="fixed").height,
+    )

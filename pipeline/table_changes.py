@@ -1,0 +1,198 @@
+"""What changed in the tables beside cells, by id: wrong tokens, bad ids of masks, and their like.
+
+Every table with known key columns that both runs hold is compared, so a table that is added to
+`COMPARED` is compared without a word here. Which way is worse is said for the columns below;
+another column's change is only `changed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from pipeline import tables
+from pipeline.sides import PARTS, Side
+
+SCHEMA: dict[str, pl.DataType] = {
+    "table": pl.String(),
+    "tokenizer": pl.String(),
+    "builder": pl.String(),
+    "key": pl.String(),
+    "token": pl.Int64(),
+    "column": pl.String(),
+    "change": pl.String(),
+    "true": pl.Binary(),
+    "before": pl.Binary(),
+    "after": pl.Binary(),
+}
+"""One row a finding. `change`: worse, removed, changed, added, better. `before`, `after`: the
+values, as UTF-8 where they are no bytes."""
+
+_FAULTS = {"tokens": "claimed"}
+"""Tables in which a row's presence is the fault, and the column that shows it."""
+
+_IDS = {"bad_ids": ("worse", "better"), "allowed_ids": ("changed", "changed")}
+"""Columns that are lists of ids: what an id means that came, and one that went."""
+
+_GOOD = {
+    "status": ("ok",),
+    "tokenize": ("exact", "greedy"),
+    "verdict": ("ok", "exact", "non_canonical"),
+}
+"""Columns whose values are good or bad: the good ones."""
+
+_FEWER_IS_BETTER = (
+    *("n_wrong", "n_bad", "n_disagreements", "n_lost_leading_space", "n_inner_space_lost"),
+    *("n_emptied", "n_run_shortened", "n_other", "n_unsound", "n_incomplete"),
+)
+
+COMPARED = ("tokenizers", "tokens", "masks", "exactness", "specials", "strings")
+"""Tables whose rows mean the same on both sides. The walks are not among them: where two masks
+differ, two walks go different ways."""
+
+_NOT_COMPARED = ("vocab_hash", "table_hash", "grammar", "reason", "true", "attribute")
+
+_ORDER = {"worse": 0, "removed": 1, "changed": 2, "added": 3, "better": 4}
+
+
+def changes(before: Side, after: Side) -> tuple[pl.DataFrame, list[str]]:
+    """All findings, worst first, and notes on what could not be compared."""
+    none = pl.DataFrame(schema=SCHEMA)
+    if before.folder is None or after.folder is None:
+        return none, []
+    found, notes = [none], list[str]()
+    pairs = {
+        table: (before.table(table), after.table(table))
+        for table in COMPARED
+        if table in before.rows and table in after.rows
+    }
+    lone = [t for t in COMPARED if (t in before.rows) != (t in after.rows)]
+    if lone:
+        notes.append(f"only one of the runs holds {', '.join(lone)}: not compared")
+    drop = [part for part in PARTS if part in before.part]
+    same, other = _comparable(pairs.get("tokenizers"), drop)
+    if other:
+        notes.append(f"ids are not compared for {', '.join(other)}: not the same vocabulary")
+    for table, (was, now) in pairs.items():
+        key = [name for name in tables.SORT_KEYS[table] if name not in drop]
+        if table != "tokenizers":
+            on = [name for name in key if name in same.columns]
+            was, now = (rows.join(same.select(on), on=on, how="semi") for rows in (was, now))
+        found += [_shaped(part, table, key) for part in _table(table, was, now, key)]
+    order = pl.col("change").replace_strict(_ORDER, return_dtype=pl.Int64)
+    result = _with_true(pl.concat(found), pairs.get("tokens")).sort(
+        order, "table", "tokenizer", "builder", "key", "token", maintain_order=True
+    )
+    return result, notes
+
+
+def _with_true(
+    found: pl.DataFrame, tokens: tuple[pl.DataFrame, pl.DataFrame] | None
+) -> pl.DataFrame:
+    """The true bytes of ids in masks, where a table of wrong tokens knows them."""
+    if tokens is None or not found["token"].drop_nulls().len():
+        return found
+    on = ["tokenizer", "token"]
+    known = pl.concat([rows.select(*on, known="true") for rows in tokens]).unique(on)
+    found = found.join(known, on=on, how="left", maintain_order="left")
+    return found.with_columns(true=pl.coalesce("true", "known")).drop("known")
+
+
+def _comparable(
+    pair: tuple[pl.DataFrame, pl.DataFrame] | None, drop: list[str]
+) -> tuple[pl.DataFrame, list[str]]:
+    """(tokenizer, builder) whose tables were made on both sides, over one vocabulary; the
+    tokenizers of which that is not so."""
+    key = [name for name in ("tokenizer", "builder") if name not in drop]
+    if pair is None:
+        return pl.DataFrame(schema=dict.fromkeys(key, pl.String)), []
+    was, now = (rows.filter(status="ok").select(*key, "vocab_hash") for rows in pair)
+    both = was.join(now, on=key, how="inner", suffix="_after")
+    alike = pl.col("vocab_hash") == pl.col("vocab_hash_after")
+    other = both.filter(~alike)["tokenizer"].unique().sort().to_list()
+    return both.filter(alike), other
+
+
+def _table(
+    table: str, was: pl.DataFrame, now: pl.DataFrame, key: list[str]
+) -> Iterator[pl.DataFrame]:
+    """The findings of one table, in columns yet to be shaped."""
+    for ids, (came, went) in _IDS.items():
+        if ids in was.columns and ids in now.columns:
+            lists = [
+                rows.filter(pl.col(ids).is_not_null()).select(*key, token=pl.col(ids))
+                for rows in (was, now)
+            ]
+            on_both = [rows.join(lists[0], on=key, how="semi") for rows in lists]
+            on_both = [rows.join(lists[1], on=key, how="semi") for rows in on_both]
+            each = [rows.explode("token").drop_nulls("token") for rows in on_both]
+            for rows, less, change in ((each[1], each[0], came), (each[0], each[1], went)):
+                gone = rows.join(less, on=[*key, "token"], how="anti")
+                yield gone.with_columns(change=pl.lit(change), column=pl.lit(ids))
+    columns = [
+        name
+        for name, kind in was.schema.items()
+        if name in now.columns
+        and name not in (*key, *PARTS, *_NOT_COMPARED)
+        and not isinstance(kind, pl.List)
+    ]
+    if shown := _FAULTS.get(table):
+        columns = [shown]
+    carried = [name for name in ("true",) if name in was.columns and name in now.columns]
+    left, right = (rows.select(*key, *carried, *columns, there=pl.lit(True)) for rows in (was, now))
+    pairs = left.join(right, on=key, how="full", coalesce=True, suffix="_after", nulls_equal=True)
+    pairs = pairs.with_columns(pl.coalesce(name, f"{name}_after") for name in carried)
+    came, went = ("worse", "better") if table in _FAULTS else ("added", "removed")
+    for change, missing in ((came, "there"), (went, "there_after")):
+        rows = pairs.filter(pl.col(missing).is_null())
+        if table in _FAULTS:
+            rows = _values(rows, columns[0])
+        yield rows.with_columns(change=pl.lit(change), column=pl.lit(columns[0] if columns else ""))
+    both = pairs.filter(pl.col("there") & pl.col("there_after"))
+    for name in columns:
+        moved = both.filter(pl.col(name).ne_missing(pl.col(f"{name}_after")))
+        yield _values(moved.with_columns(change=_way(name), column=pl.lit(name)), name)
+
+
+def _way(name: str) -> pl.Expr:
+    """Which way a column's change goes."""
+    was, now = pl.col(name), pl.col(f"{name}_after")
+    if name in _GOOD:
+        was_good, now_good = was.is_in(_GOOD[name]), now.is_in(_GOOD[name])
+        worse, better = was_good & ~now_good, now_good & ~was_good
+    elif name in _FEWER_IS_BETTER:
+        worse, better = now > was, now < was
+    else:
+        return pl.lit("changed")
+    otherwise = pl.when(better).then(pl.lit("better")).otherwise(pl.lit("changed"))
+    return pl.when(worse).then(pl.lit("worse")).otherwise(otherwise)
+
+
+def _values(rows: pl.DataFrame, name: str) -> pl.DataFrame:
+    return rows.with_columns(
+        before=_binary(rows, name).alias("before"),
+        after=_binary(rows, f"{name}_after").alias("after"),
+    )
+
+
+def _binary(rows: pl.DataFrame, name: str) -> pl.Expr:
+    column = pl.col(name)
+    if rows.schema[name] == pl.Binary():
+        return column
+    return column.cast(pl.String).cast(pl.Binary)
+
+
+def _shaped(rows: pl.DataFrame, table: str, key: list[str]) -> pl.DataFrame:
+    """The rows in the columns of `SCHEMA`."""
+    rest = [name for name in key if name not in ("tokenizer", "builder", "token")]
+    parts = [
+        pl.col(name).bin.encode("hex") if kind == pl.Binary() else pl.col(name).cast(pl.String)
+        for name, kind in rows.select(rest).schema.items()
+    ]
+    joined = pl.concat_str(parts, separator="/") if parts else pl.lit(None, dtype=pl.String)
+    rows = rows.with_columns(table=pl.lit(table), key=joined)
+    return rows.select(
+        (pl.col(name) if name in rows.columns else pl.lit(None).alias(name)).cast(kind)
+        for name, kind in SCHEMA.items()
+    )

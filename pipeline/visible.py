@@ -1,0 +1,44 @@
+"""Text and bytes of models made visible: nothing that moves a cursor, hides or breaks a format.
+
+For showing only; what is stored and compared stays bytes.
+"""
+
+from __future__ import annotations
+
+
+def visible(value: bytes | str | None, limit: int = 80) -> str:
+    """The text with everything that is not plainly printable as an escape; cut with a count.
+
+    In bytes a backslash is doubled, so that an escape is never mistaken for text; a `str` may hold
+    escapes already and comes through unchanged a second time.
+    """
+    if value is None:
+        return ""
+    raw = isinstance(value, bytes)
+    text = value.decode("utf-8", "surrogateescape") if raw else value
+    if text[:limit].isprintable() and not (raw and "\\" in text):
+        shown = text[:limit]
+    elif not raw:
+        shown = "".join(map(_escaped, text[:limit]))
+    else:
+        shown = "".join("\\\\" if char == "\\" else _escaped(char) for char in text[:limit])
+    shown = shown.replace("##[", "#\\x23[")  # a runner's log would take it for a command
+    return shown if len(text) <= limit else f"{shown}… ({len(text) - limit} more)"
+
+
+def quoted(value: bytes | str | None, limit: int = 80) -> str:
+    """The same between quotes; a dash where there is nothing."""
+    return "-" if value is None else f"'{visible(value, limit)}'"
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    if char in "\n\r\t":
+        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[char]
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -55,6 +55,7 @@ class _Evidence:
     objection: str | None
     """What the independent checker says against the output."""
     control: Control
+    nothing_fits: Cause | None
 
     @property
     def lost(self) -> Lost:
@@ -87,6 +88,8 @@ class _Evidence:
         """Where the fault lies: what came first of a wrong special, tokenization or byte claim."""
         if verdict in _CAUSES:
             return _CAUSES[verdict]
+        if verdict is Verdict.IMPOSSIBLE:
+            return self.nothing_fits or Cause.UNKNOWN
         if self.lost is Lost.COMPILE:
             return Cause.GRAMMAR
         steps, culprit, loss = self.transcript.steps, self.culprit, self.transcript.loss
@@ -135,13 +138,14 @@ class _Evidence:
                 return "the text is complete, but no id that ends it is allowed"
             case Verdict.DEAD_END:
                 return f"no token is allowed after step {len(steps)}, though legal ones exist"
-            case Verdict.IMPOSSIBLE if loss:
-                return (
-                    f"no token of this vocabulary can continue the text at step {loss.step}; "
-                    "the engine said so, and the runtime went its own way"
-                )
             case Verdict.IMPOSSIBLE:
-                return f"no token of this vocabulary can continue the text at step {len(steps)}"
+                who = (
+                    "grammar has no text that goes"
+                    if self.nothing_fits is Cause.GRAMMAR
+                    else ("vocabulary has no token that goes")
+                )
+                after = "; the engine said so, and the runtime went its own way" if loss else ""
+                return f"the {who} on at step {loss.step if loss else len(steps)}{after}"
             case Verdict.TRUNCATED:
                 return f"the limit of {len(steps)} tokens was hit before the text ended"
             case Verdict.CHECKER_DISAGREES:
@@ -158,7 +162,6 @@ class _Evidence:
 _CAUSES = {
     Verdict.OK: Cause.NONE,
     Verdict.TRUNCATED: Cause.NONE,
-    Verdict.IMPOSSIBLE: Cause.VOCABULARY,
     Verdict.NO_STOP: Cause.SPECIAL,
     Verdict.CHECKER_DISAGREES: Cause.ENGINE,
 }
@@ -186,6 +189,7 @@ def evaluate(
         n_legal=n_legal,
         objection=validate.check(case.check, output),
         control=control,
+        nothing_fits=_nothing_fits(transcript, pieces, grammar, oracle),
     )
     verdict = judge(
         Facts(
@@ -194,7 +198,7 @@ def evaluate(
             bytes=state,
             checker_agrees=evidence.objection is None,
             stop_allowed=transcript.stop_allowed,
-            oracle_empty=_nothing_fits(transcript, pieces, grammar, oracle),
+            oracle_empty=evidence.nothing_fits is not None,
         )
     )
     return Judged(
@@ -219,19 +223,23 @@ def _state(grammar: ByteGrammar, output: bytes) -> tuple[Bytes, int | None]:
 
 def _nothing_fits(
     transcript: Transcript, pieces: Sequence[bytes], grammar: ByteGrammar, oracle: TokenOracle
-) -> bool:
-    """Whether, where the mask was empty or failed, no token of the vocabulary could go on."""
+) -> Cause | None:
+    """Why, where the mask was empty or failed, no token could go on; None where one could.
+
+    The vocabulary's fault, or the grammar's own if not even a single byte could.
+    """
     loss = transcript.loss
     if loss is not None and loss.kind is Lost.MASK:
         prefix = b"".join(pieces[: loss.step])
     elif loss is None and transcript.end is End.EMPTY_MASK:
         prefix = b"".join(pieces)
     else:
-        return False
-    if grammar.match(prefix).complete:
-        return False
-    legal = oracle.legal(grammar, prefix)
-    return legal is not None and not legal.any()
+        return None
+    state = grammar.after(prefix)
+    if state is None or state.complete() or oracle.legal_in(state).any():
+        return None
+    some_byte = any(state.fits([byte]) for byte in range(256))
+    return Cause.VOCABULARY if some_byte else Cause.GRAMMAR
 
 
 def _quote(data: bytes) -> str:

@@ -16,6 +16,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import llguidance
@@ -103,6 +104,7 @@ class TokenOracle:
         order = sorted((piece, i) for i, piece in enumerate(pieces) if piece)
         self._pieces = [piece for piece, _ in order]
         self._octets = [list(piece) for piece in self._pieces]
+        self._shared = [_n_shared(a, b) for a, b in pairwise(self._pieces)] + [0]
         self._ids = np.array([i for _, i in order], np.int64)
         self._n_tokens = len(pieces)
 
@@ -117,7 +119,7 @@ class TokenOracle:
 
     def legal_in(self, state: State) -> Legal:
         """Which ids may come next in a state."""
-        pieces, octets, fits, n = self._pieces, self._octets, state.fits, len(self._pieces)
+        octets, shared, fits, n = self._octets, self._shared, state.fits, len(self._pieces)
         good: list[int] = []
         i = 0
         while i < n:
@@ -126,11 +128,20 @@ class TokenOracle:
             if reach == len(piece):
                 good.append(i)
                 i += 1
+            elif shared[i] <= reach:  # the next token differs before the refused byte
+                i += 1
             else:
-                i = bisect_left(pieces, _successor(pieces[i][: reach + 1]), i + 1)
+                i = bisect_left(self._pieces, _successor(self._pieces[i][: reach + 1]), i + 2)
         legal = np.zeros(self._n_tokens, np.bool_)
         legal[self._ids[good]] = True
         return legal
+
+
+def _n_shared(a: bytes, b: bytes) -> int:
+    """How many bytes two texts begin with alike."""
+    return next(
+        (n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
 
 
 def _successor(prefix: bytes) -> bytes:

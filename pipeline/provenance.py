@@ -24,6 +24,7 @@ _PACKAGES = (
 )
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of Python and of every package that can decide an outcome."""
     found = {"python": platform.python_version()}

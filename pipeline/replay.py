@@ -58,14 +58,8 @@ class Spelling:
         return out
 
 
-def accepts(
-    matcher: Matcher, ids: Sequence[int], vocabulary: Vocabulary
-) -> tuple[bool, int | None]:
-    """(whether the matcher takes all tokens and may then end, the step it failed at).
-
-    Ending needs an id that the mask allows and on which the runtime stops; a vocabulary without
-    any is held to `accepting` alone.
-    """
+def accepts(matcher: Matcher, ids: Sequence[int]) -> tuple[bool, int | None]:
+    """(whether the matcher takes all tokens and calls the text complete, the step it failed at)."""
     if matcher.error is not None:
         return False, 0
     for step, token in enumerate(ids):

@@ -126,14 +126,16 @@ def _string_rows(
     grammars: tuple[suites.StringGrammar, ...],
 ) -> Iterator[Row]:
     for grammar in grammars:
-        language = ByteGrammar(grammar.grammar.engine_text()[1])
-        for wanted, texts in ((True, grammar.accept), (False, grammar.reject)):
-            for text in texts:
+        kind, data = grammar.grammar.engine_text()
+        language = ByteGrammar(data)
+        wanted_texts = [(True, text) for text in grammar.accept]
+        wanted_texts += [(False, text) for text in grammar.reject]
+        with closing(bench.engine.compile(table, kind, data)) as start:
+            for wanted, text in wanted_texts:
                 rng = random.Random(f"{grammar.id}/{text!r}")
                 for split, ids in bench.spelling.spellings(text, rng):
-                    kind, data = grammar.grammar.engine_text()
-                    with closing(bench.engine.compile(table, kind, data)) as matcher:
-                        got, at = replay.accepts(matcher, ids, bench.vocabulary)
+                    with closing(start.clone()) as matcher:
+                        got, at = replay.accepts(matcher, ids)
                     yield {
                         "tokenizer": bench.job.tokenizer,
                         "builder": builder,

@@ -1,0 +1,267 @@
+"""Which suite detects which broken builder: every suite's own functions, run on each.
+
+A suite detects a broken builder where it reports a fault that it does not report for `fixed` on
+the same vocabulary. What it reports is read from the rows that the product's stages send.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import laws
+from broken_builders import BROKEN, BrokenBuilder
+from conftest import ROOT, vocabulary_file
+from laws import Subject
+
+from pipeline import builders, forge, llama, sources, specials, suites, vocabulary, walks
+from pipeline.builders import Builder, Material, TokenTable
+from pipeline.constraint import Engine, Llguidance
+from pipeline.evaluate import evaluate
+from pipeline.masks import FAULTS
+from pipeline.stages import audit as audit_stage
+from pipeline.stages import walk as walk_stage
+from pipeline.stages.workbench import Workbench
+from pipeline.suites import Case, StringGrammar
+from pipeline.targets import Request
+from pipeline.targets.inprocess import InProcess
+from pipeline.verdict import Verdict
+from pipeline.walks import Languages, Walker
+from pipeline.worker import Channel, Job, Row
+
+VOCABULARIES = ("llama_spm", "llama_bpe")
+GENERATED = {
+    "forced_literal": ("founding", "lower_case", "space_runs"),
+    "enum": ("founding", "spaces_inside", "shared_beginnings"),
+    "half_free": ("founding", "stop_or_letter", "space_before_punctuation"),
+}
+"""Cases of each suite that are generated: the founding one, and two that differ from it most."""
+AUDITS = ("token_table", "exactness", "position_0", "specials")
+SUITES = (*AUDITS, "walks", "strings", *GENERATED, "laws")
+
+N_WALKS = 17
+"""One for each grammar of `walks.yaml`; the strategies take turns."""
+EVERY = 4
+"""One grammar of `strings.yaml` in so many is walked."""
+_HARMLESS = {Verdict.OK, Verdict.TRUNCATED, Verdict.IMPOSSIBLE}
+
+Faults = frozenset[Hashable]
+
+
+@dataclass
+class _Collector:
+    """A channel that keeps the rows of each table."""
+
+    kept: dict[str, list[Row]] = field(default_factory=dict[str, list[Row]])
+
+    def rows(self, table: str, rows: Sequence[Row] | Iterator[Row]) -> None:
+        self.kept.setdefault(table, []).extend(rows)
+
+
+@dataclass
+class Detector:
+    """One vocabulary under a forged tiny model; what `fixed` does is found out once."""
+
+    name: str
+    model: llama.Model
+    file: Path
+    stack: ExitStack
+
+    @staticmethod
+    def open(name: str, stack: ExitStack) -> Detector:
+        """Load a vocabulary of `conf/tokenizer`; it is given back with the stack."""
+        llama.start()
+        file = forge.forged(vocabulary_file(name), 0, sources.cache_dir())
+        model = stack.enter_context(closing(llama.Model(file, vocab_only=False)))
+        return Detector(name, model, file, stack)
+
+    @cached_property
+    def bench(self) -> Workbench:
+        """The product's workbench, whose engine and table are changed from builder to builder."""
+        job = SimpleNamespace(tokenizer=self.name, audit_seed=0, oracle_budget=1e9, builders=())
+        return Workbench(
+            job=cast(Job, job),
+            channel=cast(Channel, _Collector()),
+            model=self.model,
+            weights="",
+            file=self.file,
+            engine=Llguidance(),
+            device="cpu",
+            vocabulary=vocabulary.read(self.model),
+        )
+
+    @cached_property
+    def languages(self) -> dict[Case, Languages]:
+        """Kept alive as long as the judge, whose cache knows them by identity."""
+        cases = [*self._walked(), *specials.cases(self.bench.vocabulary)]
+        cases += [case for suite in GENERATED for case in _cases(suite)]
+        return {case: Languages.of(case) for case in cases}
+
+    @cached_property
+    def fixed(self) -> dict[str, Faults]:
+        """What every suite reports for `fixed`."""
+        return {
+            suite: frozenset(found)
+            for suite, found in self._reports(builders.get("fixed"), Llguidance())
+        }
+
+    def row(self, broken: BrokenBuilder) -> dict[str, bool] | None:
+        """Whether each suite detects it; None where this vocabulary has nothing to break."""
+        if not broken.breaks(self.bench.material):
+            return None
+        # An engine of its own: native tokenizers are shared by a hash, about which it may lie.
+        reports = self._reports(broken, broken.wrap(Llguidance()))
+        return {
+            suite: any(fault not in self.fixed[suite] for fault in found)
+            for suite, found in reports
+        }
+
+    def _reports(self, builder: Builder, engine: Engine) -> Iterator[tuple[str, Iterator[Hashable]]]:
+        """(suite, its faults) of every suite; faults are looked for as they are asked for."""
+        with closing(engine):
+            material = self.bench.material
+            table = builder.build(material)
+            self.bench.engine = cast(Llguidance, engine)
+            self.bench.tables = {builder.name: table}
+            cast(Any, self.bench.job).builders = (builder.name,)
+            self.bench.channel = cast(Channel, collector := _Collector())
+            audit_stage.run(self.bench)
+            for suite in AUDITS:
+                yield suite, _audit_faults(suite, table, collector.kept)
+            yield "walks", self._walk_faults(table, engine)
+            yield "strings", self._string_faults(table)
+            for suite in GENERATED:
+                yield suite, self._generation_faults(suite, builder.name, table, engine)
+            subject = Subject(builder, material, cast(Llguidance, engine))
+            yield "laws", iter(sorted(laws.broken(subject)))
+
+    def _walked(self) -> list[Case]:
+        return list(suites.load(ROOT / "datasets" / "walks.yaml").cases)
+
+    def _walk_faults(self, table: TokenTable, engine: Engine) -> Iterator[Hashable]:
+        """Walks as the stage plans them, with the spellings of special tokens at the end."""
+        bench = self.bench
+        walker = Walker(
+            vocabulary=bench.vocabulary,
+            table=table,
+            judge=bench.judge,
+            compile=lambda case: engine.compile(table, *case.grammar.engine_text()),
+        )
+        plan = [
+            *walks.plan(self._walked(), [], N_WALKS, 0),
+            *((c, walks.Strategy.UNIFORM, c.id) for c in specials.cases(bench.vocabulary)),
+        ]
+        for case, strategy, seed in plan:
+            walk = walker.walk(case, self.languages[case], strategy, seed)
+            for step, finding in enumerate(walk.findings):
+                if finding.verdict in FAULTS:
+                    before = [bench.vocabulary.rendered[token] for token in walk.tokens[:step]]
+                    yield case.id, b"".join(before), finding.verdict
+            verdict = walk_stage._walk_verdict(walk)
+            if verdict in ("checker_disagrees", "not_accepting"):
+                yield case.id, walk.text, verdict
+
+    def _string_faults(self, table: TokenTable) -> Iterator[Hashable]:
+        chosen = suites.load_strings(ROOT / "datasets" / "strings.yaml").grammars[::EVERY]
+        for row in _string_rows(self.bench, table, chosen):
+            if row["verdict"] != "ok":
+                yield row["grammar"], row["string"], row["split"], row["verdict"]
+
+    def _generation_faults(
+        self, suite: str, name: str, table: TokenTable, engine: Engine
+    ) -> Iterator[Hashable]:
+        bench = self.bench
+        target = InProcess(
+            self.model,
+            bench.vocabulary,
+            {name: table},
+            engine,
+            device="cpu",
+            n_seq=8,
+            n_threads=1,
+            drop_on_error=True,
+        )
+        requests = [Request(case.id, case, name, case.max_tokens) for case in _cases(suite)]
+        for request, transcript in target.generate(requests):
+            judged = evaluate(
+                request.case,
+                transcript,
+                bench.vocabulary,
+                table,
+                self.languages[request.case].grammar,
+                bench.oracle,
+                lambda: False,
+            )
+            if judged.verdict not in _HARMLESS:
+                yield request.key, judged.verdict
+
+
+def _cases(suite: str) -> list[Case]:
+    wanted = GENERATED[suite]
+    return [case for case in _suite(suite).cases if case.id in wanted]
+
+
+def _suite(name: str) -> suites.Suite:
+    return suites.load_named(name, ROOT / "datasets")
+
+
+def _string_rows(
+    bench: Workbench, table: TokenTable, grammars: tuple[StringGrammar, ...]
+) -> Iterator[Row]:
+    return walk_stage._string_rows(bench, table, "broken", grammars)
+
+
+def _token_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
+    yield row["token"], row["damage"]
+
+
+def _exactness_faults(row: Row, table: TokenTable) -> Iterator[Hashable]:
+    """Another split is no fault, but of a table that says it hands on the runtime's own."""
+    claims_canonical = table.tokenize_mode == "llama_tokenize"
+    if row["verdict"] in ("inexact", "thrown") or (
+        row["verdict"] == "non_canonical" and claims_canonical
+    ):
+        yield row["probe"], row["verdict"]
+
+
+def _mask_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
+    yield from ((row["probe"], token) for token in cast(list[int], row["bad_ids"]))
+    if row["engine_error"]:
+        yield row["probe"], row["engine_error"]
+
+
+def _special_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
+    if row["verdict"] != "ok":
+        yield row["token"], row["verdict"]
+
+
+_READERS: dict[str, tuple[str, Callable[[Row, TokenTable], Iterator[Hashable]]]] = {
+    "token_table": ("tokens", _token_faults),
+    "exactness": ("exactness", _exactness_faults),
+    "position_0": ("masks", _mask_faults),
+    "specials": ("specials", _special_faults),
+}
+"""The table that a suite fills, and what is a fault in a row of it."""
+
+
+def _audit_faults(
+    suite: str, table: TokenTable, kept: dict[str, list[Row]]
+) -> Iterator[Hashable]:
+    name, faults = _READERS[suite]
+    return (fault for row in kept.get(name, []) for fault in faults(row, table))
+
+
+def matrix(names: Sequence[str] = VOCABULARIES) -> dict[str, dict[str, dict[str, bool] | None]]:
+    """vocabulary → broken builder → suite → detected; None where there is nothing to break."""
+    found: dict[str, dict[str, dict[str, bool] | None]] = {}
+    for name in names:
+        with ExitStack() as stack:
+            detector = Detector.open(name, stack)
+            found[name] = {broken.name: detector.row(broken) for broken in BROKEN}
+    return found

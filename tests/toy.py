@@ -1,0 +1,238 @@
+"""Toy vocabularies and tables fed to the real engine, and one state, walk or generation of them.
+
+A toy is a handful of tokens whose bytes are given; a table is what somebody claims of them. What
+comes back is in the product's words: a `Finding` for a state, a `Judged` for a generation.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from conftest import Opened
+
+from pipeline import llama, vocabulary
+from pipeline.builders import TokenTable
+from pipeline.constraint import Llguidance, Matcher, allowed_ids
+from pipeline.decode import Cell
+from pipeline.evaluate import Judged, evaluate
+from pipeline.masks import Finding, MaskJudge, MaskVerdict
+from pipeline.oracle import ByteGrammar, TokenOracle
+from pipeline.suites import Case, Grammar
+from pipeline.validate import Check, Json, Literal, Pattern
+from pipeline.vocabulary import Attr, Vocabulary, VocabType
+from pipeline.walks import Languages, Strategy, Walk, Walker
+
+BYTES = [bytes([byte]) for byte in range(256)]
+
+
+def made_of(
+    pieces: Sequence[bytes],
+    attrs: dict[int, Attr] | None = None,
+    *,
+    ends: Iterable[int],
+    eos: int | None = None,
+    texts: Sequence[bytes] | None = None,
+    kind: VocabType = VocabType.SPM,
+) -> Vocabulary:
+    """A vocabulary of these true bytes; tokens are NORMAL unless `attrs` says else.
+
+    `ends` are the ids on which the runtime stops; `eos`, the one a builder names, is the first.
+    """
+    bits = np.full(len(pieces), int(Attr.NORMAL), np.uint32)
+    for token, attr in (attrs or {}).items():
+        bits[token] = int(attr)
+    stops = [*ends]
+    return Vocabulary(
+        type=kind,
+        true_bytes=[*pieces],
+        texts=[*(texts or pieces)],
+        attrs=bits,
+        scores=np.zeros(len(pieces), np.float32),
+        bos=-1,
+        eos=stops[0] if eos is None else eos,
+        eot=-1,
+        end_ids=frozenset(stops),
+        add_space_prefix=False,
+        clean_spaces=False,
+        disagreements=(),
+        hash="toy",
+    )
+
+
+def table_of(
+    vocabulary: Vocabulary,
+    claimed: Sequence[bytes] | None = None,
+    *,
+    special: Iterable[int] | None = None,
+    tokenize: Callable[[bytes], list[int]] | None = None,
+) -> TokenTable:
+    """What a builder claims: the truth, with hidden tokens special, unless told otherwise."""
+    hidden = vocabulary.attrs & vocabulary_hidden != 0
+    marked = {*(np.flatnonzero(hidden).tolist() if special is None else special)}
+    return TokenTable(
+        claimed=[*(claimed or vocabulary.true_bytes)],
+        special=[token in marked for token in range(vocabulary.n_tokens)],
+        eos=vocabulary.eos,
+        tokenize=tokenize,
+        tokenize_mode="toy" if tokenize else "greedy",
+    )
+
+
+vocabulary_hidden = np.uint32(vocabulary.UNRENDERED)
+
+
+def longest_first(pieces: Sequence[bytes]) -> Callable[[bytes], list[int]]:
+    """An exact tokenization: the longest token at each place, the lowest id of equals."""
+    ids: dict[bytes, int] = {}
+    for token, piece in enumerate(pieces):
+        if piece:
+            ids.setdefault(piece, token)
+
+    def tokenize(data: bytes) -> list[int]:
+        out: list[int] = []
+        while data:
+            size = next(n for n in range(len(data), 0, -1) if data[:n] in ids)
+            out.append(ids[data[:size]])
+            data = data[size:]
+        return out
+
+    return tokenize
+
+
+def case_of(grammar: str, check: Check | None = None, tokens: Sequence[int] = ()) -> Case:
+    """A Lark grammar; one that is a bare literal or regex brings its own checker."""
+    if check is None:
+        regex = re.fullmatch(r"start: /(.*)/", grammar)
+        check = Pattern(regex[1]) if regex else Literal(grammar.removeprefix("start: ")[1:-1].encode())
+    return Case("field_cases", "one", "Hello", Grammar("lark", grammar), check, 24, tokens=(*tokens,))
+
+
+def schema_case(schema: str, check: Json, tokens: Sequence[int] = ()) -> Case:
+    """A JSON schema, compact and of a bounded layout."""
+    return Case("field_cases", "one", "Hello", Grammar("json", schema), check, 64, tokens=(*tokens,))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One table over one vocabulary, in the real engine."""
+
+    vocabulary: Vocabulary
+    table: TokenTable
+    engine: Llguidance
+
+    def compile(self, case: Case) -> Matcher:
+        return self.engine.compile(self.table, *case.grammar.engine_text())
+
+    @property
+    def oracle(self) -> TokenOracle:
+        return TokenOracle(self.vocabulary.rendered)
+
+    @property
+    def judge(self) -> MaskJudge:
+        return MaskJudge(self.vocabulary, self.oracle, budget=1e9)
+
+    def state(self, case: Case | str, tokens: Sequence[int] = ()) -> Finding:
+        """What the mask after these tokens comes out as."""
+        case = case_of(case) if isinstance(case, str) else case
+        with closing(self.compile(case)) as matcher:
+            assert matcher.error is None, matcher.error
+            assert all(matcher.consume(token) for token in tokens)
+            grammar = ByteGrammar(case.grammar.engine_text()[1])
+            prefix = b"".join(self.vocabulary.rendered[token] for token in tokens)
+            mask = matcher.mask()
+            return self.judge.judge(grammar, prefix, matcher, mask, random.Random(0))
+
+    def allowed(self, case: Case | str, tokens: Sequence[int] = ()) -> list[int]:
+        """The ids the mask after these tokens allows."""
+        case = case_of(case) if isinstance(case, str) else case
+        with closing(self.compile(case)) as matcher:
+            assert matcher.error is None, matcher.error
+            assert all(matcher.consume(token) for token in tokens)
+            mask = matcher.mask()
+            return [] if mask is None else allowed_ids(mask, self.vocabulary.n_tokens).tolist()
+
+    def walks(self, case: Case | str, n: int = 12) -> list[Walk]:
+        """`n` walks, uniform over the mask whether a token is truly legal or not."""
+        case = case_of(case) if isinstance(case, str) else case
+        walker = _AnyAllowed(self.vocabulary, self.table, self.judge, self.compile)
+        languages = Languages.of(case)
+        return [walker.walk(case, languages, Strategy.UNIFORM, str(seed)) for seed in range(n)]
+
+    def generate(
+        self, case: Case | str, seed: int = 0, *, drop: bool = True, never: Iterable[int] = ()
+    ) -> Judged:
+        """One cell, decoded with random logits in place of a model, and judged as `run` does.
+
+        `never` are ids that an earlier sampler has put out of the question.
+        """
+        case = case_of(case) if isinstance(case, str) else case
+        rng = np.random.default_rng(seed)
+        cell = Cell(
+            key="one",
+            prompt=(0,),
+            matcher=self.compile(case),
+            max_tokens=case.max_tokens,
+            end_ids=self.vocabulary.end_ids,
+            drop_on_error=drop,
+            first=case.tokens,
+        )
+        with closing(cell.matcher):
+            cell.start()
+            while cell.end is None:
+                logits = rng.standard_normal(self.vocabulary.n_tokens).astype(np.float32)
+                logits[[*never]] = -np.inf
+                cell.advance(logits)
+            transcript = cell.transcript()
+        grammar = ByteGrammar(case.grammar.engine_text()[1])
+        return evaluate(
+            case,
+            transcript,
+            self.vocabulary,
+            self.table,
+            grammar,
+            self.oracle,
+            partial(self._control, case, [step.token for step in transcript.steps]),
+        )
+
+    def _control(self, case: Case, tokens: Sequence[int]) -> bool:
+        true = Bench(self.vocabulary, table_of(self.vocabulary), self.engine)
+        with closing(true.compile(case)) as matcher:
+            return all(matcher.consume(token) for token in tokens) and matcher.mask() is not None
+
+
+class _AnyAllowed(Walker):
+    """Picks as a sampler would: from all that the mask allows."""
+
+    def _pick(self, walk: Walk, grammar: ByteGrammar, ids: list[int], rng: random.Random) -> int:
+        return rng.choice(ids)
+
+
+def bench_of(opened: Opened, builder: str) -> Bench:
+    """A real vocabulary under a builder of the product."""
+    return Bench(opened.vocabulary, opened.table(builder), opened.engine)
+
+
+def verdicts(walks: Iterable[Walk]) -> Counter[str]:
+    """How many walks ended in which state."""
+    return Counter(walk.findings[-1].verdict.value for walk in walks)
+
+
+def faults_of(walks: Iterable[Walk]) -> set[MaskVerdict]:
+    """Every verdict met on the way."""
+    return {finding.verdict for walk in walks for finding in walk.findings}
+
+
+@contextmanager
+def opened_file(file: Path) -> Iterator[Opened]:
+    """A GGUF of a test's own making, in this process: only files known to be good."""
+    llama.start()
+    with closing(llama.Model(file, vocab_only=True)) as model, closing(Llguidance()) as engine:
+        yield Opened(model, vocabulary.read(model), engine)

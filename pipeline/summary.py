@@ -71,7 +71,7 @@ def _audit(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> str:
 def _masks(states: pl.DataFrame, walks: pl.DataFrame) -> str:
     """How many masks were proved, and what was found."""
     rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
-    rows[0] += ["exact", "forced only", "faults"]
+    rows[0] += ["exact", "forced only", "engine's own", "faults"]
     skipped = ("no_oracle", "after_divergence")
     for (tokenizer, builder), group in states.group_by(
         ["tokenizer", "builder"], maintain_order=True
@@ -94,6 +94,7 @@ def _masks(states: pl.DataFrame, walks: pl.DataFrame) -> str:
                 f"{judged.height}",
                 f"{exact}",
                 f"{forced}",
+                f"{group.filter(engine_free='disagrees').height}",
                 ", ".join(f"{n} {kind}" for kind, n in kinds) or "none",
             ]
         )

@@ -12,11 +12,11 @@ from pathlib import Path
 from pipeline import forge, llama, llguidance_abi, provenance, suites
 from pipeline.constraint import Llguidance
 from pipeline.errors import LoadRefused, PipelineError
-from pipeline.oracle import ByteGrammar
 from pipeline.stages import audit, generate, walk
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
 from pipeline.vocabulary import read
+from pipeline.walks import Languages
 from pipeline.worker import Channel, FileRef, Job
 
 _NO_GPU = (
@@ -32,7 +32,7 @@ def run_job(job: Job, channel: Channel) -> None:
     try:
         device = _device(job.device)
         channel.send("hello", **_facts(), device=device)
-        cases = _cases(job)
+        languages = _cases(job)
         weights, file = _files(job)
     except (PipelineError, LoadRefused) as refusal:
         channel.send("refused", message=str(refusal))
@@ -49,13 +49,15 @@ def run_job(job: Job, channel: Channel) -> None:
             return
         stack.enter_context(closing(model))
         engine = stack.enter_context(closing(Llguidance()))
-        bench = Workbench(job, channel, model, weights, file, engine, device, read(model))
+        bench = Workbench(
+            job, channel, model, weights, file, engine, device, read(model), languages
+        )
         bench.build()
         if "audit" in job.stages:
             audit.run(bench)
-            walk.run(bench, cases)
+            walk.run(bench)
         if "generate" in job.stages:
-            generate.run(bench, cases)
+            generate.run(bench)
     channel.send("end")
 
 
@@ -77,15 +79,17 @@ def _facts() -> dict[str, object]:
     }
 
 
-def _cases(job: Job) -> list[Case]:
-    """The wanted cases; a Lark grammar or schema that must compile is compiled over bytes."""
+def _cases(job: Job) -> dict[Case, Languages]:
+    """The wanted cases, each compiled over bytes, as it must where it does not say otherwise."""
     chosen: list[Case] = []
+    compiled: dict[Case, Languages] = {}
     for reference in job.suites:
         suite = suites.load(Path(reference.path))
         wanted = set(reference.cases)
         chosen += [case for case in suite.cases if case.id in wanted]
     for case in chosen:
-        error = ByteGrammar(case.grammar.engine_text()[1]).error
+        compiled[case] = Languages.of(case)
+        error = compiled[case].grammar.error
         if error is not None and not (case.invalid_grammar or case.stress):
             raise PipelineError(
                 f"suite {case.suite}, case {case.id}: the grammar does not compile: "
@@ -97,7 +101,7 @@ def _cases(job: Job) -> list[Case]:
                 f"suite {case.suite}, case {case.id} is marked `invalid_grammar: true`, but its "
                 "grammar compiles. Remove the mark."
             )
-    return chosen
+    return compiled
 
 
 def _files(job: Job) -> tuple[str, Path]:

@@ -13,19 +13,16 @@ from pipeline.constraint import Mask
 from pipeline.decode import Cell, Transcript
 from pipeline.evaluate import evaluate
 from pipeline.stages.workbench import Workbench
-from pipeline.suites import Case
 from pipeline.targets import Request
 from pipeline.targets.inprocess import InProcess
 from pipeline.verdict import Cause, End
 from pipeline.vocabulary import attr_name
-from pipeline.walks import Languages
 from pipeline.worker import Row
 
 
-def run(bench: Workbench, cases: list[Case]) -> None:
+def run(bench: Workbench) -> None:
     """Send `cells`, `steps` and, as far as masks are judged, `states`."""
-    languages = {case: Languages.of(case) for case in cases}
-    watcher = _Watcher(bench, languages)
+    watcher = _Watcher(bench)
     target = InProcess(
         bench.model,
         bench.vocabulary,
@@ -37,7 +34,7 @@ def run(bench: Workbench, cases: list[Case]) -> None:
         drop_on_error=bench.job.on_error == "drop",
         observe=None if bench.judged_masks == "off" else watcher.observe,
     )
-    requests = list(_requests(bench, target.name, cases))
+    requests = list(_requests(bench, target.name))
     watcher.requests = {request.key: request for request in requests}
     for request in requests:
         if request.builder in bench.refusals:
@@ -50,7 +47,7 @@ def run(bench: Workbench, cases: list[Case]) -> None:
             transcript,
             bench.vocabulary,
             table,
-            languages[request.case].grammar,
+            bench.languages[request.case].grammar,
             bench.oracle,
             partial(_control, bench, request, transcript),
         )
@@ -77,8 +74,8 @@ def run(bench: Workbench, cases: list[Case]) -> None:
 class _Watcher:
     """Judges the masks of running cells against the oracle."""
 
-    def __init__(self, bench: Workbench, languages: dict[Case, Languages]) -> None:
-        self._bench, self._languages = bench, languages
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
         self.requests: dict[str, Request] = {}
         self.rows: dict[str, list[Row]] = {}
 
@@ -89,7 +86,7 @@ class _Watcher:
         request = self.requests[cell.key]
         prefix = b"".join(bench.vocabulary.rendered[step.token] for step in cell.steps)
         rng = random.Random(f"{cell.key}/{len(cell.steps)}")
-        languages = self._languages[request.case]
+        languages = bench.languages[request.case]
         finding = bench.judge.judge(
             languages.grammar, prefix, cell.matcher, mask, rng, languages.control
         )
@@ -113,8 +110,8 @@ def _control(bench: Workbench, request: Request, transcript: Transcript) -> bool
         return all(matcher.consume(s.token) for s in before) and matcher.mask() is not None
 
 
-def _requests(bench: Workbench, target: str, cases: list[Case]) -> Iterator[Request]:
-    for case in cases:
+def _requests(bench: Workbench, target: str) -> Iterator[Request]:
+    for case in bench.languages:
         for builder in bench.job.builders:
             names = (target, bench.job.model, bench.job.tokenizer, builder, case.suite, case.id)
             yield Request(

@@ -19,13 +19,13 @@ from pipeline.walks import Languages, Strategy, Walk, Walker
 from pipeline.worker import Row
 
 
-def run(bench: Workbench, cases: list[Case]) -> None:
+def run(bench: Workbench) -> None:
     """Send `states`, `walks`, `reproducers` and `strings` of every builder."""
     made_for_it = list(suites.load(Path(bench.job.walks_suite)).cases)
     spelt = specials.cases(bench.vocabulary) if bench.job.walks else []
-    languages = {case: Languages.of(case) for case in (*made_for_it, *cases, *spelt)}
+    languages = bench.languages | {case: Languages.of(case) for case in (*made_for_it, *spelt)}
     plan = [
-        *walks.plan(made_for_it, cases, bench.job.walks, bench.job.audit_seed),
+        *walks.plan(made_for_it, [*bench.languages], bench.job.walks, bench.job.audit_seed),
         *((case, Strategy.UNIFORM, case.id) for case in spelt),
     ]
     strings = bench.job.strings_suite and suites.load_strings(Path(bench.job.strings_suite))

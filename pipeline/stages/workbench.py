@@ -17,6 +17,7 @@ from pipeline.replay import Spelling
 from pipeline.stages.survival import Survival
 from pipeline.suites import Case
 from pipeline.vocabulary import Vocabulary
+from pipeline.walks import Languages
 from pipeline.worker import Channel, Job, Row
 
 _SMALL_FILE = 256 * 2**20
@@ -38,6 +39,8 @@ class Workbench:
     engine: Llguidance
     device: str
     vocabulary: Vocabulary
+    languages: dict[Case, Languages]
+    """The chosen cases, each with its grammar over bytes."""
     tables: dict[str, TokenTable] = field(default_factory=dict[str, TokenTable])
     refusals: dict[str, str] = field(default_factory=dict[str, str])
     """Builders that refused this vocabulary, with their reasons."""

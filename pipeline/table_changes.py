@@ -47,9 +47,9 @@ _FEWER_IS_BETTER = (
     *("n_emptied", "n_run_shortened", "n_other", "n_unsound", "n_incomplete"),
 )
 
-COMPARED = ("tokenizers", "tokens", "masks", "exactness", "specials", "strings")
-"""Tables whose rows mean the same on both sides. The walks are not among them: where two masks
-differ, two walks go different ways."""
+COMPARED = ("tokens", "masks", "tokenizers", "specials", "exactness", "strings")
+"""Tables whose rows mean the same on both sides, the most telling first. The walks are not among
+them: where two masks differ, two walks go different ways."""
 
 _NOT_COMPARED = ("vocab_hash", "table_hash", "grammar", "reason", "true", "attribute")
 
@@ -81,8 +81,10 @@ def changes(before: Side, after: Side) -> tuple[pl.DataFrame, list[str]]:
             was, now = (rows.join(same.select(on), on=on, how="semi") for rows in (was, now))
         found += [_shaped(part, table, key) for part in _table(table, was, now, key)]
     order = pl.col("change").replace_strict(_ORDER, return_dtype=pl.Int64)
+    place = {table: i for i, table in enumerate(COMPARED)}
+    telling = pl.col("table").replace_strict(place, return_dtype=pl.Int64)
     result = _with_true(pl.concat(found), pairs.get("tokens")).sort(
-        order, "table", "tokenizer", "builder", "key", "token", maintain_order=True
+        order, telling, "tokenizer", "builder", "key", "token", maintain_order=True
     )
     return result, notes
 

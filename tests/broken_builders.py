@@ -55,17 +55,13 @@ class BrokenBuilder:
 def _keeps_the_last_duplicate(table: TokenTable, _: Material) -> TokenTable:
     """`{bytes: id}` filled in order: the last id of the same bytes is left."""
     kept = {claim: i for i, claim in enumerate(table.claimed)}
-    return replace(
-        table, claimed=[c if kept[c] == i else b"" for i, c in enumerate(table.claimed)]
-    )
+    return replace(table, claimed=[c if kept[c] == i else b"" for i, c in enumerate(table.claimed)])
 
 
 def _keeps_the_first_duplicate(table: TokenTable, _: Material) -> TokenTable:
     """`setdefault(bytes, id)`: the first id of the same bytes is left."""
     kept = {claim: i for i, claim in reversed(list(enumerate(table.claimed)))}
-    return replace(
-        table, claimed=[c if kept[c] == i else b"" for i, c in enumerate(table.claimed)]
-    )
+    return replace(table, claimed=[c if kept[c] == i else b"" for i, c in enumerate(table.claimed)])
 
 
 def _strips_a_space_each(table: TokenTable, _: Material) -> TokenTable:
@@ -78,9 +74,7 @@ def _cuts_long_tokens(table: TokenTable, _: Material) -> TokenTable:
 
 def _tokenizes_behind_a_space(table: TokenTable, material: Material) -> TokenTable:
     raw = bridge.raw_tokenize(material.vocab)
-    return replace(
-        table, tokenize=lambda data: raw(b" " + data), tokenize_mode="behind a space"
-    )
+    return replace(table, tokenize=lambda data: raw(b" " + data), tokenize_mode="behind a space")
 
 
 # --- an engine ------------------------------------------------------------------------------------
@@ -145,7 +139,8 @@ BROKEN = (
         spoilt._strips_one_space,
     ),
     BrokenBuilder(
-        "shifts_ids", "an extra entry at the front, and every id means its neighbour",
+        "shifts_ids",
+        "an extra entry at the front, and every id means its neighbour",
         spoilt._shifts_ids,
     ),
     BrokenBuilder(
@@ -153,26 +148,29 @@ BROKEN = (
     ),
     BrokenBuilder("no_end", "-1 handed on where the vocabulary has an end", spoilt._ends_nowhere),
     BrokenBuilder(
-        "text_marked_special", "one ordinary token behind the special marker",
+        "text_marked_special",
+        "one ordinary token behind the special marker",
         spoilt._marks_text_special,
     ),
     BrokenBuilder(
-        "forgets_the_marker", "control tokens entered as the text of their names",
+        "forgets_the_marker",
+        "control tokens entered as the text of their names",
         spoilt._forgets_the_marker,
     ),
     BrokenBuilder(
-        "greedy_but_claims_exact", "always greedy, and says that it hands on the runtime's tokens",
+        "greedy_but_claims_exact",
+        "always greedy, and says that it hands on the runtime's tokens",
         spoilt._claims_a_tokenization,
     ),
     BrokenBuilder(
-        "forces_inexact", "forces by a tokenization that puts a space in front, without a probe",
+        "forces_inexact",
+        "forces by a tokenization that puts a space in front, without a probe",
         _tokenizes_behind_a_space,
     ),
+    BrokenBuilder("crashes_on_mask", "an engine that dies of every mask", wrap=_CrashingEngine),
     BrokenBuilder(
-        "crashes_on_mask", "an engine that dies of every mask", wrap=_CrashingEngine
-    ),
-    BrokenBuilder(
-        "cuts_at_32_bytes", "a buffer of 32 bytes for a piece, and no look at the length returned",
+        "cuts_at_32_bytes",
+        "a buffer of 32 bytes for a piece, and no look at the length returned",
         _cuts_long_tokens,
     ),
 )

@@ -1,4 +1,4 @@
-"""Toy vocabularies and tables fed to the real engine, and one state, walk or generation of them.
+"""Toy vocabularies and tables fed to the real engine, and one state or generation of them.
 
 A toy is a handful of tokens whose bytes are given; a table is what somebody claims of them. What
 comes back is in the product's words: a `Finding` for a state, a `Judged` for a generation.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +22,12 @@ from pipeline.builders import TokenTable
 from pipeline.constraint import Llguidance, Matcher, allowed_ids
 from pipeline.decode import Cell
 from pipeline.evaluate import Judged, evaluate
-from pipeline.masks import Finding, MaskJudge, MaskVerdict
-from pipeline.oracle import ByteGrammar, TokenOracle
+from pipeline.masks import Finding, MaskJudge
+from pipeline.oracle import TokenOracle
 from pipeline.suites import Case, Grammar
 from pipeline.validate import Check, Json, Literal, Pattern
-from pipeline.vocabulary import Attr, Vocabulary, VocabType
-from pipeline.walks import Languages, Strategy, Walk, Walker
+from pipeline.vocabulary import UNRENDERED, Attr, VocabType, Vocabulary
+from pipeline.walks import Languages
 
 BYTES = [bytes([byte]) for byte in range(256)]
 
@@ -75,7 +74,7 @@ def table_of(
     tokenize: Callable[[bytes], list[int]] | None = None,
 ) -> TokenTable:
     """What a builder claims: the truth, with hidden tokens special, unless told otherwise."""
-    hidden = vocabulary.attrs & vocabulary_hidden != 0
+    hidden = (vocabulary.attrs & UNRENDERED) != 0
     marked = {*(np.flatnonzero(hidden).tolist() if special is None else special)}
     return TokenTable(
         claimed=[*(claimed or vocabulary.true_bytes)],
@@ -84,9 +83,6 @@ def table_of(
         tokenize=tokenize,
         tokenize_mode="toy" if tokenize else "greedy",
     )
-
-
-vocabulary_hidden = np.uint32(vocabulary.UNRENDERED)
 
 
 def longest_first(pieces: Sequence[bytes]) -> Callable[[bytes], list[int]]:
@@ -111,13 +107,19 @@ def case_of(grammar: str, check: Check | None = None, tokens: Sequence[int] = ()
     """A Lark grammar; one that is a bare literal or regex brings its own checker."""
     if check is None:
         regex = re.fullmatch(r"start: /(.*)/", grammar)
-        check = Pattern(regex[1]) if regex else Literal(grammar.removeprefix("start: ")[1:-1].encode())
-    return Case("field_cases", "one", "Hello", Grammar("lark", grammar), check, 24, tokens=(*tokens,))
+        check = (
+            Pattern(regex[1]) if regex else Literal(grammar.removeprefix("start: ")[1:-1].encode())
+        )
+    return Case(
+        "field_cases", "one", "Hello", Grammar("lark", grammar), check, 24, tokens=(*tokens,)
+    )
 
 
 def schema_case(schema: str, check: Json, tokens: Sequence[int] = ()) -> Case:
     """A JSON schema, compact and of a bounded layout."""
-    return Case("field_cases", "one", "Hello", Grammar("json", schema), check, 64, tokens=(*tokens,))
+    return Case(
+        "field_cases", "one", "Hello", Grammar("json", schema), check, 64, tokens=(*tokens,)
+    )
 
 
 @dataclass(frozen=True)
@@ -131,13 +133,23 @@ class Bench:
     def compile(self, case: Case) -> Matcher:
         return self.engine.compile(self.table, *case.grammar.engine_text())
 
-    @property
+    @cached_property
     def oracle(self) -> TokenOracle:
         return TokenOracle(self.vocabulary.rendered)
 
-    @property
+    @cached_property
     def judge(self) -> MaskJudge:
         return MaskJudge(self.vocabulary, self.oracle, budget=1e9)
+
+    def languages(self, case: Case) -> Languages:
+        """A case's languages, kept alive: the judge knows them by identity."""
+        if case not in self._languages:
+            self._languages[case] = Languages.of(case)
+        return self._languages[case]
+
+    @cached_property
+    def _languages(self) -> dict[Case, Languages]:
+        return {}
 
     def state(self, case: Case | str, tokens: Sequence[int] = ()) -> Finding:
         """What the mask after these tokens comes out as."""
@@ -145,7 +157,7 @@ class Bench:
         with closing(self.compile(case)) as matcher:
             assert matcher.error is None, matcher.error
             assert all(matcher.consume(token) for token in tokens)
-            grammar = ByteGrammar(case.grammar.engine_text()[1])
+            grammar = self.languages(case).grammar
             prefix = b"".join(self.vocabulary.rendered[token] for token in tokens)
             mask = matcher.mask()
             return self.judge.judge(grammar, prefix, matcher, mask, random.Random(0))
@@ -158,13 +170,6 @@ class Bench:
             assert all(matcher.consume(token) for token in tokens)
             mask = matcher.mask()
             return [] if mask is None else allowed_ids(mask, self.vocabulary.n_tokens).tolist()
-
-    def walks(self, case: Case | str, n: int = 12) -> list[Walk]:
-        """`n` walks, uniform over the mask whether a token is truly legal or not."""
-        case = case_of(case) if isinstance(case, str) else case
-        walker = _AnyAllowed(self.vocabulary, self.table, self.judge, self.compile)
-        languages = Languages.of(case)
-        return [walker.walk(case, languages, Strategy.UNIFORM, str(seed)) for seed in range(n)]
 
     def generate(
         self, case: Case | str, seed: int = 0, *, drop: bool = True, never: Iterable[int] = ()
@@ -191,15 +196,15 @@ class Bench:
                 logits[[*never]] = -np.inf
                 cell.advance(logits)
             transcript = cell.transcript()
-        grammar = ByteGrammar(case.grammar.engine_text()[1])
+        before = transcript.steps[: transcript.loss.step if transcript.loss else 0]
         return evaluate(
             case,
             transcript,
             self.vocabulary,
             self.table,
-            grammar,
+            self.languages(case).grammar,
             self.oracle,
-            partial(self._control, case, [step.token for step in transcript.steps]),
+            partial(self._control, case, [step.token for step in before]),
         )
 
     def _control(self, case: Case, tokens: Sequence[int]) -> bool:
@@ -208,26 +213,9 @@ class Bench:
             return all(matcher.consume(token) for token in tokens) and matcher.mask() is not None
 
 
-class _AnyAllowed(Walker):
-    """Picks as a sampler would: from all that the mask allows."""
-
-    def _pick(self, walk: Walk, grammar: ByteGrammar, ids: list[int], rng: random.Random) -> int:
-        return rng.choice(ids)
-
-
 def bench_of(opened: Opened, builder: str) -> Bench:
     """A real vocabulary under a builder of the product."""
     return Bench(opened.vocabulary, opened.table(builder), opened.engine)
-
-
-def verdicts(walks: Iterable[Walk]) -> Counter[str]:
-    """How many walks ended in which state."""
-    return Counter(walk.findings[-1].verdict.value for walk in walks)
-
-
-def faults_of(walks: Iterable[Walk]) -> set[MaskVerdict]:
-    """Every verdict met on the way."""
-    return {finding.verdict for walk in walks for finding in walk.findings}
 
 
 @contextmanager

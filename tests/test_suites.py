@@ -200,7 +200,7 @@ ONE_CHECK = "it must be a mapping with exactly one of literal, regex, json."
         (
             {"chek": {}},
             "unknown key 'chek'; it must be a mapping with id, prompt, grammar, check, "
-            "max_tokens, invalid_grammar.",
+            "max_tokens, invalid_grammar, stress, tokens.",
         ),
     ],
 )

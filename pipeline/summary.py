@@ -15,6 +15,11 @@ from pipeline.verdict import BADNESS, Verdict
 
 _WORST = 6
 
+AUDITED = "Token tables against true bytes"
+PROVED = "Masks against the byte oracle"
+GENERATED = "Generation"
+NOTE = "each: founding cases right, all cases right, engine errors; greedy: nothing is forced"
+
 _SAFE = {
     (0, "exact"): "safe: bytes and tokens are exact",
     (0, "greedy"): "safe: bytes are exact; tokenized greedily, so nothing is forced",
@@ -27,12 +32,12 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     cells, tokenizers = tables.read(run, "cells"), tables.read(run, "tokenizers")
     parts: list[str] = []
     if tokenizers.height:
-        parts.append(_audit(tokenizers, tables.read(run, "masks")))
+        parts.append(f"{AUDITED}\n{_grid(audited(tokenizers, tables.read(run, 'masks')))}")
     states, walks = tables.read(run, "states"), tables.read(run, "walks")
     if states.height:
-        parts.append(_masks(states, walks))
+        parts.append(f"{PROVED}\n{_grid(proved(states, walks))}")
     if cells.height:
-        parts += [_section8(cells), _worst(cells)]
+        parts += [f"{GENERATED} ({NOTE})\n{_grid(section8(cells))}", _worst(cells)]
     if manifest["refused"]:
         parts.append("Refused:\n" + "\n".join(f"  {line}" for line in manifest["refused"]))
     if manifest["lost"]:
@@ -42,8 +47,11 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _audit(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> str:
-    """Sections 4.3 and 4.4: wrong tokens, bad tokens of the first masks, and what that means."""
+def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
+    """Sections 4.3 and 4.4: wrong tokens, bad tokens of the first masks, and what that means.
+
+    Rows of text, as of the two tables below; the first is the head.
+    """
     bad = {
         (row["tokenizer"], row["builder"], row["probe"]): row["n_bad"]
         for row in masks.iter_rows(named=True)
@@ -65,10 +73,10 @@ def _audit(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> str:
                 _in_words(row),
             ]
         )
-    return "Token tables against true bytes\n" + _grid(rows)
+    return rows
 
 
-def _masks(states: pl.DataFrame, walks: pl.DataFrame) -> str:
+def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
     """How many masks were proved, and what was found."""
     rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
     rows[0] += ["exact", "forced only", "engine's own", "faults"]
@@ -98,7 +106,7 @@ def _masks(states: pl.DataFrame, walks: pl.DataFrame) -> str:
                 ", ".join(f"{n} {kind}" for kind, n in kinds) or "none",
             ]
         )
-    return "Masks against the byte oracle\n" + _grid(rows)
+    return rows
 
 
 def _in_words(row: dict[str, Any]) -> str:
@@ -109,10 +117,9 @@ def _in_words(row: dict[str, Any]) -> str:
     return _SAFE[0, row["tokenize"]]
 
 
-def _section8(cells: pl.DataFrame) -> str:
+def section8(cells: pl.DataFrame) -> list[list[str]]:
     """Model, tokenizer/type, and for each builder: founding cases, all cases, engine errors."""
-    builders = cells["builder"].unique(maintain_order=True).sort().to_list()
-    builders.sort(key=lambda name: (name != "unfixed", name))
+    builders = by_builder(cells)
     rows = [["model", "tokenizer/type", *builders]]
     for (model, tokenizer), group in cells.group_by(["model", "tokenizer"], maintain_order=True):
         kind = group["vocab_type"].drop_nulls().first() or "?"
@@ -123,8 +130,12 @@ def _section8(cells: pl.DataFrame) -> str:
                 *(_score(group.filter(builder=builder)) for builder in builders),
             ]
         )
-    note = "each: founding cases right, all cases right, engine errors; greedy: nothing is forced"
-    return f"Generation ({note})\n" + _grid(rows)
+    return rows
+
+
+def by_builder(cells: pl.DataFrame) -> list[str]:
+    """The builders in the order of the tables: what is to be mended first, then by name."""
+    return sorted(cells["builder"].unique().to_list(), key=lambda name: (name != "unfixed", name))
 
 
 def _score(cells: pl.DataFrame) -> str:

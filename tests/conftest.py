@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import polars as pl
@@ -18,6 +18,8 @@ import yaml
 from pipeline import builders, forge, llama, sources, vocabulary
 from pipeline.builders import Material, TokenTable
 from pipeline.constraint import Llguidance
+from pipeline.masks import MaskJudge
+from pipeline.oracle import TokenOracle
 from pipeline.vocabulary import Vocabulary
 
 # A proxy or an offline switch of the user's must not reach the tests' own servers on loopback.
@@ -25,6 +27,12 @@ os.environ.pop("HF_HUB_OFFLINE", None)
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 ROOT = Path(__file__).parent.parent
+
+
+QUICK = ("audit.walks=0", "audit.strings_suite=null", "engine.oracle=off")
+"""Settings that leave the proofs out, for tests of something else."""
+GENERATE = ("stages=[generate]", "engine.oracle=off")
+"""Settings for tests of generation alone."""
 
 
 @cache
@@ -46,6 +54,11 @@ class Opened:
     model: llama.Model
     vocabulary: Vocabulary
     engine: Llguidance
+
+    @cached_property
+    def judge(self) -> MaskJudge:
+        """A judge of its masks that has all the time in the world."""
+        return MaskJudge(self.vocabulary, TokenOracle(self.vocabulary.rendered), budget=1e9)
 
     @property
     def material(self) -> Material:

@@ -162,11 +162,15 @@ def _cell_row(bench: Workbench, target: str, request: Request) -> Row:
         "n_legal_bytes": None,
         "engine_error": None,
         "reason": None,
-        "tokenize": table.tokenize_mode if table else None,
+        "tokenize": _tokenize(table) if table else None,
         "prompt_ids": None,
         **made_by,
         "device": bench.device,
     }
+
+
+def _tokenize(table: TokenTable) -> str:
+    return table.tokenize_mode if table.tokenize else "greedy"
 
 
 def _refused_row(bench: Workbench, target: str, request: Request) -> Row:

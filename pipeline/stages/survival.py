@@ -15,6 +15,8 @@ from pipeline.vocabulary import Vocabulary
 
 _AT_ONCE = 200
 """Texts handed to one child; a command line holds them."""
+_HOPELESS = 12
+"""Deaths, and no survivor, after which no more is tried at large."""
 
 
 @dataclass
@@ -27,16 +29,22 @@ class Survival:
 
     def __call__(self, data: bytes) -> bool:
         """Whether `llama_tokenize` of these bytes returns at all."""
-        if not self.vocabulary.may_throw(data):
-            return True
-        self.try_all([data])
-        return self._known[data]
+        if not self.tried(data):
+            self._known[data] = survives(self.file, data)
+        return self._known.get(data, True)
+
+    def tried(self, data: bytes) -> bool:
+        """Whether the answer about these bytes is known."""
+        return data in self._known or not self.vocabulary.may_throw(data)
 
     def try_all(self, texts: Sequence[bytes]) -> None:
-        """Try many texts with few children: each says how far it came before it died."""
+        """Try many texts with few children: each says how far it came before it died.
+
+        Where every one dies the rest are left untried.
+        """
         left = [text for text in texts if self.vocabulary.may_throw(text)]
         left = [text for text in dict.fromkeys(left) if text not in self._known]
-        while left:
+        while left and (any(self._known.values()) or len(self._known) < _HOPELESS):
             batch = left[:_AT_ONCE]
             done = _survivors(self.file, batch)
             self._known.update(dict.fromkeys(batch[:done], True))

@@ -17,7 +17,7 @@ import polars as pl
 
 from pipeline.report.found import REPEAT, Found
 from pipeline.report.recipe import Recipe
-from pipeline.report.site import Page, dumped
+from pipeline.report.site import Page, dumped, embedded
 from pipeline.visible import visible
 
 Row = dict[str, Any]
@@ -143,7 +143,7 @@ def pages(run: Found, made: Transcripts, reproducers: Mapping[tuple[str, str], l
                 "about": about,
                 "part": file.part,
                 "parts": [f"../{path}" for path in parts[tuple(file.about.values())]],
-                "cells": "[" + ",".join(file.cells) + "]",
+                "cells": embedded("[" + ",".join(file.cells) + "]"),
                 "others": others,
                 "has_steps": made.has_steps,
                 "reproducers": reproducers.get((file.about["tokenizer"], file.about["builder"]), []),

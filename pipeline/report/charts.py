@@ -1,0 +1,106 @@
+"""The plots, as Vega-Lite by Altair; colours are the page's own, so that they follow its scheme."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import polars as pl
+
+from pipeline.report.looks import GROUP_WORDS, Group
+
+_OUTCOMES = [GROUP_WORDS[group] for group in Group]
+_COLOURS = [f"var(--{group.value})" for group in Group]
+_KINDS = [f"var(--kind-{i})" for i in range(8)]
+
+_INK = "currentColor"
+
+
+def damage(counts: pl.DataFrame) -> dict[str, Any]:
+    """Wrong tokens by kind for each vocabulary and builder; (tokenizer, builder, damage, len)."""
+    kinds = counts.group_by("damage").agg(pl.col("len").sum()).sort("len", descending=True)
+    names = kinds["damage"].to_list()
+    vocabularies = counts["tokenizer"].n_unique()
+    bars = (
+        alt.Chart(counts)
+        .mark_bar(stroke="var(--panel)", strokeWidth=1, cornerRadius=2)
+        .encode(
+            x=alt.X("len:Q", title="wrong tokens", axis=alt.Axis(format="~s", tickCount=4)),
+            y=alt.Y("builder:N", title=None),
+            color=alt.Color(
+                "damage:N",
+                sort=names,
+                scale=alt.Scale(domain=names, range=_KINDS[: len(names)]),
+                legend=alt.Legend(title=None, orient="top", columns=3, symbolType="square"),
+            ),
+            order=alt.Order("len:Q", sort="descending"),
+            tooltip=[
+                alt.Tooltip("tokenizer:N", title="vocabulary"),
+                alt.Tooltip("builder:N"),
+                alt.Tooltip("damage:N", title="kind"),
+                alt.Tooltip("len:Q", title="wrong tokens", format=","),
+            ],
+        )
+        .properties(width="container" if vocabularies == 1 else 460, height={"step": 26})
+    )
+    if vocabularies == 1:
+        return _spec(bars)
+    rows = bars.facet(
+        row=alt.Row("tokenizer:N", title=None, header=alt.Header(labelAngle=0, labelAlign="left"))
+    ).resolve_scale(y="independent")
+    return _spec(rows)
+
+
+def trend(points: pl.DataFrame) -> dict[str, Any]:
+    """Verdicts of each run, worst at the bottom, the runs of one pair of versions together."""
+    versions = points.sort("order")["versions"].unique(maintain_order=True).to_list()
+    bars = (
+        alt.Chart(points)
+        .mark_bar(stroke="var(--panel)", strokeWidth=1, cornerRadius=2)
+        .encode(
+            x=alt.X("run:N", sort=alt.EncodingSortField("order", op="min"), title=None),
+            y=alt.Y(
+                "cells:Q", stack="zero", title="cells", axis=alt.Axis(tickCount=5, tickMinStep=1)
+            ),
+            color=alt.Color(
+                "outcome:N",
+                sort=_OUTCOMES,
+                scale=alt.Scale(domain=_OUTCOMES, range=_COLOURS),
+                legend=alt.Legend(title=None, orient="top", columns=3, symbolType="square"),
+            ),
+            order=alt.Order("badness:Q", sort="descending"),
+            tooltip=[
+                alt.Tooltip("run:N"),
+                alt.Tooltip("versions:N"),
+                alt.Tooltip("verdict:N"),
+                alt.Tooltip("cells:Q", format=","),
+                alt.Tooltip("share:Q", title="share of the run", format=".1%"),
+            ],
+        )
+        .properties(width={"step": 44}, height=260)
+    )
+    columns = bars.facet(
+        column=alt.Column("versions:N", title=None, sort=versions, header=alt.Header(labelLimit=400))
+    ).resolve_scale(x="independent")
+    return _spec(columns)
+
+
+def _spec(chart: Any) -> dict[str, Any]:
+    return (
+        chart.configure(background="transparent", font="system-ui, sans-serif")
+        .configure_view(stroke=None)
+        .configure_axis(
+            labelColor=_INK,
+            titleColor=_INK,
+            tickColor="var(--line)",
+            domainColor="var(--line)",
+            gridColor="var(--line)",
+            labelFontSize=12,
+            titleFontSize=12,
+            titleFontWeight="normal",
+            labelLimit=220,
+        )
+        .configure_legend(labelColor=_INK, labelFontSize=12, labelLimit=240)
+        .configure_header(labelColor=_INK, labelFontSize=12, titleColor=_INK)
+        .to_dict()
+    )

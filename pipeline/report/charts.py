@@ -17,23 +17,33 @@ _INK = "currentColor"
 
 
 def damage(counts: pl.DataFrame) -> dict[str, Any]:
-    """Wrong tokens by kind for each vocabulary and builder; (tokenizer, builder, damage, len)."""
+    """Wrong tokens by kind for each vocabulary; (tokenizer, builder, damage, len), len > 0.
+
+    Points on a logarithmic scale: two emptied tokens matter as much as 15,747 lost spaces.
+    """
     kinds = counts.group_by("damage").agg(pl.col("len").sum()).sort("len", descending=True)
-    names = kinds["damage"].to_list()
-    vocabularies = counts["tokenizer"].n_unique()
-    bars = (
+    builders = counts["builder"].unique().sort().to_list()
+    scale = alt.Scale(domain=builders, range=(_KINDS * len(builders))[: len(builders)])
+    legend = alt.Legend(title=None, orient="top", columns=3)
+    points = (
         alt.Chart(counts)
-        .mark_bar(stroke="var(--panel)", strokeWidth=1, cornerRadius=2)
+        .mark_point(filled=True, size=110, opacity=1)
         .encode(
-            x=alt.X("len:Q", title="wrong tokens", axis=alt.Axis(format="~s", tickCount=4)),
-            y=alt.Y("builder:N", title=None),
-            color=alt.Color(
-                "damage:N",
-                sort=names,
-                scale=alt.Scale(domain=names, range=_KINDS[: len(names)]),
-                legend=alt.Legend(title=None, orient="top", columns=3, symbolType="square"),
+            x=alt.X(
+                "len:Q",
+                title="wrong tokens (logarithmic)",
+                scale=alt.Scale(type="log", domainMin=1, nice=True),
+                axis=alt.Axis(format="~s", values=[10**i for i in range(7)]),
             ),
-            order=alt.Order("len:Q", sort="descending"),
+            y=alt.Y(
+                "damage:N",
+                title=None,
+                sort=kinds["damage"].to_list(),
+                axis=alt.Axis(grid=True, tickBand="extent"),
+            ),
+            yOffset=alt.YOffset("builder:N", sort=builders),
+            color=alt.Color("builder:N", scale=scale, legend=legend),
+            shape=alt.Shape("builder:N", scale=alt.Scale(domain=builders), legend=legend),
             tooltip=[
                 alt.Tooltip("tokenizer:N", title="vocabulary"),
                 alt.Tooltip("builder:N"),
@@ -41,12 +51,18 @@ def damage(counts: pl.DataFrame) -> dict[str, Any]:
                 alt.Tooltip("len:Q", title="wrong tokens", format=","),
             ],
         )
-        .properties(width="container" if vocabularies == 1 else 460, height={"step": 26})
+        .properties(
+            width=900,
+            height=alt.Step(12 + 8 * len(builders), **{"for": "position"}),
+        )
     )
-    if vocabularies == 1:
-        return _spec(bars)
-    rows = bars.facet(
-        row=alt.Row("tokenizer:N", title=None, header=alt.Header(labelAngle=0, labelAlign="left"))
+    rows = points.facet(
+        row=alt.Row(
+            "tokenizer:N",
+            title=None,
+            header=alt.Header(labelAngle=0, labelAlign="left", labelOrient="top", labelAnchor="start"),
+        ),
+        spacing=18,
     ).resolve_scale(y="independent")
     return _spec(rows)
 
@@ -54,6 +70,9 @@ def damage(counts: pl.DataFrame) -> dict[str, Any]:
 def trend(points: pl.DataFrame) -> dict[str, Any]:
     """Verdicts of each run, worst at the bottom, the runs of one pair of versions together."""
     versions = points.sort("order")["versions"].unique(maintain_order=True).to_list()
+    present = [o for o in _OUTCOMES if o in points["outcome"].unique().to_list()]
+    colours = [_COLOURS[_OUTCOMES.index(outcome)] for outcome in present]
+    step = min(110, max(34, 900 // points["run"].n_unique()))
     bars = (
         alt.Chart(points)
         .mark_bar(stroke="var(--panel)", strokeWidth=1, cornerRadius=2)
@@ -64,9 +83,8 @@ def trend(points: pl.DataFrame) -> dict[str, Any]:
             ),
             color=alt.Color(
                 "outcome:N",
-                sort=_OUTCOMES,
-                scale=alt.Scale(domain=_OUTCOMES, range=_COLOURS),
-                legend=alt.Legend(title=None, orient="top", columns=3, symbolType="square"),
+                scale=alt.Scale(domain=present, range=colours),
+                legend=alt.Legend(title=None, orient="top", columns=5, symbolType="square"),
             ),
             order=alt.Order("badness:Q", sort="descending"),
             tooltip=[
@@ -77,7 +95,7 @@ def trend(points: pl.DataFrame) -> dict[str, Any]:
                 alt.Tooltip("share:Q", title="share of the run", format=".1%"),
             ],
         )
-        .properties(width={"step": 44}, height=260)
+        .properties(width=alt.Step(step), height=260)
     )
     columns = bars.facet(
         column=alt.Column("versions:N", title=None, sort=versions, header=alt.Header(labelLimit=400))

@@ -46,11 +46,12 @@ page.fill = (node, text, other) => {
     append(node, parts);
   } else {
     const against = units(other);
+    // From the end first: what a builder loses most often stands at the beginning.
     let start = 0;
     let end = 0;
     const least = Math.min(parts.length, against.length);
-    while (start < least && parts[start] === against[start]) start++;
-    while (end < least - start && parts.at(-1 - end) === against.at(-1 - end)) end++;
+    while (end < least && parts.at(-1 - end) === against.at(-1 - end)) end++;
+    while (start < least - end && parts[start] === against[start]) start++;
     append(node, parts.slice(0, start));
     const middle = parts.slice(start, parts.length - end);
     if (middle.length) node.append(append(document.createElement("mark"), middle));
@@ -89,6 +90,7 @@ page.table = (columns, rows, options = {}) => {
       cellType,
       orderable,
       type: "string",
+      createdCell: (cell) => (cell.dataset.label = title),
       data: null,
       render: (_, kind, row) => {
         if (kind === "display") return node ? node(row) : document.createTextNode(text(row));
@@ -145,6 +147,9 @@ document.addEventListener("keydown", (event) => {
 
 const chart = document.getElementById("chart");
 if (chart && document.getElementById("chart-data")) {
-  await vegaEmbed(chart, page.data("chart-data"), { ast: true, renderer: "svg", actions: false });
+  const plot = page.data("chart-data");
+  const room = chart.clientWidth - 190; // beside the names of the rows
+  if (plot.spec.width > room) plot.spec.width = Math.max(room, 120); // facets take no "container"
+  await vegaEmbed(chart, plot, { ast: true, renderer: "svg", actions: false });
   chart.dataset.drawn = "";
 }

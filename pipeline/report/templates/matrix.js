@@ -18,7 +18,7 @@ function start() {
   const varied = (place) => new Set(rows.map((row) => row[place])).size > 1;
   const columns = ["target", "model", "tokenizer", "suite"]
     .map((title, place) => ({ title, text: (row) => names[row[place]], place }))
-    .filter(({ place }) => place >= 2 || varied(place));
+    .filter(({ place }) => place === 3 || varied(place));
   columns.push({ title: "case", text: (row) => row[CASE], cellType: "th" });
   builders.forEach((title, place) => {
     const side = (row) => row[SIDES][place];

@@ -1,4 +1,4 @@
-"""The commands: `python -m pipeline run|audit|compare|baseline|report …`, with one override syntax."""
+"""The commands: `python -m pipeline run|audit|compare|baseline|report …`, one override syntax."""
 
 from __future__ import annotations
 

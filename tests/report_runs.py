@@ -25,10 +25,9 @@ HOSTILE = {
     "not_utf8": b"\xff\xfe\xc3\x28 \xf0\x9f\x92",
     "lines": "a\u2028b\u2029c\r\nd".encode(),
     "long": b"x" * 20_000,
-    "joined": "e" + "\u0301" * 400,  # type: ignore[dict-item]
+    "joined": ("e" + "\u0301" * 400).encode(),
     "empty": b"",
 }
-HOSTILE["joined"] = HOSTILE["joined"].encode() if isinstance(HOSTILE["joined"], str) else b""
 
 
 def row(table: str, **values: Any) -> Row:
@@ -52,6 +51,49 @@ def step(of: Row, number: int, **values: Any) -> Row:
     true = values.get("true", b"x")
     known |= {"true": true, "claimed": true, "rendered": true}
     return row("steps", step=number, **({name: of[name] for name in shared} | known | values))
+
+
+def hostile(folder: Path, verdict: str = "unenforced") -> Path:
+    """A run whose every text is out to break a page: names, bytes, reasons, reproducers."""
+    cells: list[Row] = []
+    steps: list[Row] = []
+    tokens: list[Row] = []
+    reproducers: list[Row] = []
+    for number, (name, text) in enumerate(HOSTILE.items()):
+        said = text.decode("utf-8", "replace")
+        one = cell(
+            case=f"{name} {said[:60]}",
+            suite="</script>" if number % 2 else "s",
+            tokenizer="<i>t</i>\u202e",
+            builder="<script>alert(1)</script>",
+            verdict=verdict,
+            cause="bytes",
+            output=text,
+            n_legal_bytes=2,
+            reason=said,
+            engine_error=said,
+            lost_at_step=1,
+            culprit_step=0,
+        )
+        cells.append(one)
+        steps += [step(one, n, true=text, claimed=text[1:], rendered=b"") for n in range(3)]
+        who = {"tokenizer": one["tokenizer"], "builder": one["builder"]}
+        tokens.append(
+            row("tokens", **who, token=number, true=text, claimed=text[1:], damage="other")
+        )
+        reproducers.append(
+            row(
+                "reproducers",
+                **who,
+                name=name,
+                verdict="unsound",
+                kind=said[:40],
+                suite_file=said,
+                report=said,
+            )
+        )
+    found = {"cells": cells, "steps": steps, "tokens": tokens, "reproducers": reproducers}
+    return made(folder, found, refused=[HOSTILE["script"].decode(), "\x1b[31m"])
 
 
 def made(folder: Path, rows: dict[str, Iterable[Row]], **manifest: Any) -> Path:
@@ -109,8 +151,16 @@ def large(folder: Path, cells: int = 10_000, steps: int = 12) -> Path:
             for n in range(steps)
         ]
     tokens = [
-        row("tokens", tokenizer=f"vocabulary_{v}", builder="unfixed", token=n, attribute="NORMAL",
-            true=b" word", claimed=b"word", damage="leading_space_lost")
+        row(
+            "tokens",
+            tokenizer=f"vocabulary_{v}",
+            builder="unfixed",
+            token=n,
+            attribute="NORMAL",
+            true=b" word",
+            claimed=b"word",
+            damage="leading_space_lost",
+        )
         for v in range(20)
         for n in range(500)
     ]

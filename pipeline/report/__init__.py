@@ -127,7 +127,10 @@ def _replaceable(out: Path) -> None:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     first = out / "index.html"
-    if not first.is_file() or MARK not in first.read_text(encoding="utf-8", errors="replace")[:2000]:
+    if (
+        not first.is_file()
+        or MARK not in first.read_text(encoding="utf-8", errors="replace")[:2000]
+    ):
         raise ReportError(
             f"{out} holds something else than a report, which would be lost. "
             "Choose another folder with out=…."

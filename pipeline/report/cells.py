@@ -83,7 +83,9 @@ def name_of(row: Mapping[str, Any]) -> Name:
 def fragment(name: Name) -> str:
     """A cell within its file; the scripts make the same of it."""
     case = label(name)
-    return re.sub(r"[^\w.-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), case, flags=re.A)
+    return re.sub(
+        r"[^\w.-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), case, flags=re.A
+    )
 
 
 def label(name: Name) -> str:
@@ -115,7 +117,9 @@ def transcripts(run: Found, recipe: Recipe) -> Transcripts:
     return made
 
 
-def pages(run: Found, made: Transcripts, reproducers: Mapping[tuple[str, str], list[Row]]) -> Iterator[Page]:
+def pages(
+    run: Found, made: Transcripts, reproducers: Mapping[tuple[str, str], list[Row]]
+) -> Iterator[Page]:
     """Every cell page; `reproducers` by tokenizer and builder."""
     builders: dict[Name, list[str]] = {}
     for name, builder in made.where:
@@ -146,7 +150,9 @@ def pages(run: Found, made: Transcripts, reproducers: Mapping[tuple[str, str], l
                 "cells": embedded("[" + ",".join(file.cells) + "]"),
                 "others": others,
                 "has_steps": made.has_steps,
-                "reproducers": reproducers.get((file.about["tokenizer"], file.about["builder"]), []),
+                "reproducers": reproducers.get(
+                    (file.about["tokenizer"], file.about["builder"]), []
+                ),
             },
         )
 

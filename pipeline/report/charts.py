@@ -60,7 +60,9 @@ def damage(counts: pl.DataFrame) -> dict[str, Any]:
         row=alt.Row(
             "tokenizer:N",
             title=None,
-            header=alt.Header(labelAngle=0, labelAlign="left", labelOrient="top", labelAnchor="start"),
+            header=alt.Header(
+                labelAngle=0, labelAlign="left", labelOrient="top", labelAnchor="start"
+            ),
         ),
         spacing=18,
     ).resolve_scale(y="independent")
@@ -98,7 +100,9 @@ def trend(points: pl.DataFrame) -> dict[str, Any]:
         .properties(width=alt.Step(step), height=260)
     )
     columns = bars.facet(
-        column=alt.Column("versions:N", title=None, sort=versions, header=alt.Header(labelLimit=400))
+        column=alt.Column(
+            "versions:N", title=None, sort=versions, header=alt.Header(labelLimit=400)
+        )
     ).resolve_scale(x="independent")
     return _spec(columns)
 

@@ -10,7 +10,7 @@ from pipeline import summary
 from pipeline.report import words
 from pipeline.report.cells import Transcripts, name_of
 from pipeline.report.found import Found
-from pipeline.report.looks import Group, look, worst_first
+from pipeline.report.looks import look, worst_first
 from pipeline.report.site import Page
 from pipeline.visible import visible
 
@@ -52,9 +52,9 @@ def _bar(cells: pl.DataFrame, builder: str) -> dict[str, Any]:
 
 def _culprits(run: Found, made: Transcripts) -> list[dict[str, Any]]:
     """The tokens on which grammars were left or constraints lost, by how many cells each broke."""
-    broken = run.cells.with_columns(
-        step=pl.coalesce("culprit_step", "lost_at_step")
-    ).filter((pl.col("verdict") != "ok") & pl.col("step").is_not_null())
+    broken = run.cells.with_columns(step=pl.coalesce("culprit_step", "lost_at_step")).filter(
+        (pl.col("verdict") != "ok") & pl.col("step").is_not_null()
+    )
     steps = run.table("steps").select("cell_key", "step", "token", "true", "claimed")
     did = broken.join(steps, on=["cell_key", "step"], how="inner", maintain_order="left")
     by = ["tokenizer", "builder", "token", "true", "claimed"]
@@ -154,4 +154,6 @@ def _facts(run: Found) -> list[tuple[str, str]]:
     named |= {f"engine.{key}": value for key, value in engine.items()}
     shown = ("run", "finished", "targets", "models", "tokenizers", "suites")
     order = [*shown, *(name for name in named if name not in shown)]
-    return [(name, visible(str(named[name]), 300)) for name in order if named[name] not in (None, "")]
+    return [
+        (name, visible(str(named[name]), 300)) for name in order if named[name] not in (None, "")
+    ]

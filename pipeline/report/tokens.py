@@ -22,7 +22,9 @@ def pages(run: Found) -> Iterator[Page]:
     """`tokens.html`, and one page for the wrong tokens of each vocabulary."""
     tokens = run.table("tokens")
     counts = (
-        tokens.group_by(["tokenizer", "builder", "damage"]).len().sort("tokenizer", "builder", "damage")
+        tokens.group_by(["tokenizer", "builder", "damage"])
+        .len()
+        .sort("tokenizer", "builder", "damage")
     )
     files = {name: _path(name) for name in tokens["tokenizer"].unique().sort().to_list()}
     shown = counts.with_columns(

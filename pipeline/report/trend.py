@@ -39,14 +39,15 @@ def page(results: Path) -> Page:
     """`trend.html`."""
     told, unread = _runs(results)
     shown = told[-_RUNS:]
+    points = _points(shown)
     verdicts = worst_first(sorted({name for run in shown for name in run.counts}))
     return Page(
         file="trend.html",
         template="trend.html",
         title="Trend",
-        needs=(CHART,) if shown else (),
+        needs=(CHART,) if points.height else (),
         values={
-            "chart": charts.trend(_points(shown)) if shown else None,
+            "chart": charts.trend(points) if points.height else None,
             "shown": [look(name) for name in verdicts],
             "runs": [
                 {

@@ -85,7 +85,10 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
     """What to do, the most pressing first."""
     cells = run.cells
     if not run.name:
-        yield Step("Make a run; its results land in the folder that was looked in.", "python -m pipeline run")
+        yield Step(
+            "Make a run; its results land in the folder that was looked in.",
+            "python -m pipeline run",
+        )
         return
     if not run.manifest:
         yield Step("Let the run finish or make it anew: what is cut short is no result.")

@@ -70,11 +70,11 @@ page.verdict = (name, href) => {
   const shape = page.element("span", { textContent: symbol, ariaHidden: "true" });
   const properties = { className: `v ${group}`, title: when };
   if (href) properties.href = href;
-  return page.element(href ? "a" : "span", properties, shape, page.words(name));
+  return page.element(href ? "a" : "span", properties, shape, " ", page.words(name));
 };
 
-// Text as DataTables searches it: it takes `&` for the start of an entity, so both are escaped.
-page.searched = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+// Text for where DataTables takes markup: titles, and what it searches.
+page.escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
 // A table over rows; every cell is made as a node, never as markup.
 page.table = (columns, rows, options = {}) => {
@@ -85,7 +85,7 @@ page.table = (columns, rows, options = {}) => {
   const table = new DataTable("#table", {
     data: rows,
     columns: columns.map(({ title, text, node, sort, className, cellType, orderable = true }) => ({
-      title,
+      title: page.escaped(title),
       className,
       cellType,
       orderable,
@@ -94,7 +94,7 @@ page.table = (columns, rows, options = {}) => {
       data: null,
       render: (_, kind, row) => {
         if (kind === "display") return node ? node(row) : document.createTextNode(text(row));
-        if (kind === "filter") return page.searched(text(row));
+        if (kind === "filter") return page.escaped(text(row));
         return sort ? sort(row) : text(row);
       },
     })),

@@ -17,17 +17,16 @@ _INK = "currentColor"
 
 
 def damage(counts: pl.DataFrame) -> dict[str, Any]:
-    """Wrong tokens by kind for each vocabulary; (tokenizer, builder, damage, len), len > 0.
+    """Wrong tokens by kind for each vocabulary and builder; (tokenizer, builder, damage, len).
 
     Points on a logarithmic scale: two emptied tokens matter as much as 15,747 lost spaces.
     """
     kinds = counts.group_by("damage").agg(pl.col("len").sum()).sort("len", descending=True)
-    builders = counts["builder"].unique().sort().to_list()
-    scale = alt.Scale(domain=builders, range=(_KINDS * len(builders))[: len(builders)])
-    legend = alt.Legend(title=None, orient="top", columns=3)
+    names = kinds["damage"].to_list()
+    legend = alt.Legend(title=None, orient="top", columns=4)
     points = (
         alt.Chart(counts)
-        .mark_point(filled=True, size=110, opacity=1)
+        .mark_point(filled=True, size=120, opacity=1)
         .encode(
             x=alt.X(
                 "len:Q",
@@ -35,15 +34,11 @@ def damage(counts: pl.DataFrame) -> dict[str, Any]:
                 scale=alt.Scale(type="log", domainMin=1, nice=True),
                 axis=alt.Axis(format="~s", values=[10**i for i in range(7)]),
             ),
-            y=alt.Y(
-                "damage:N",
-                title=None,
-                sort=kinds["damage"].to_list(),
-                axis=alt.Axis(grid=True, tickBand="extent"),
+            y=alt.Y("builder:N", title=None, axis=alt.Axis(grid=True)),
+            color=alt.Color(
+                "damage:N", scale=alt.Scale(domain=names, range=_KINDS[: len(names)]), legend=legend
             ),
-            yOffset=alt.YOffset("builder:N", sort=builders),
-            color=alt.Color("builder:N", scale=scale, legend=legend),
-            shape=alt.Shape("builder:N", scale=alt.Scale(domain=builders), legend=legend),
+            shape=alt.Shape("damage:N", scale=alt.Scale(domain=names), legend=legend),
             tooltip=[
                 alt.Tooltip("tokenizer:N", title="vocabulary"),
                 alt.Tooltip("builder:N"),
@@ -51,22 +46,11 @@ def damage(counts: pl.DataFrame) -> dict[str, Any]:
                 alt.Tooltip("len:Q", title="wrong tokens", format=","),
             ],
         )
-        .properties(
-            width=900,
-            height=alt.Step(12 + 8 * len(builders), **{"for": "position"}),
-        )
+        .properties(width=900, height=alt.Step(26))
     )
-    rows = points.facet(
-        row=alt.Row(
-            "tokenizer:N",
-            title=None,
-            header=alt.Header(
-                labelAngle=0, labelAlign="left", labelOrient="top", labelAnchor="start"
-            ),
-        ),
-        spacing=18,
-    ).resolve_scale(y="independent")
-    return _spec(rows)
+    header = alt.Header(labelAngle=0, labelOrient="top", labelAnchor="start", labelFontWeight=600)
+    rows = points.facet(row=alt.Row("tokenizer:N", title=None, header=header), spacing=20)
+    return _spec(rows.resolve_scale(y="independent"))
 
 
 def trend(points: pl.DataFrame) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from pipeline.report.looks import Group, look
 from pipeline.summary import by_builder
 from pipeline.visible import visible
 
+_NAMED = 2
+"""Failing builders that the headline names."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -41,6 +44,9 @@ def headline(run: Found) -> str:
             good.setdefault(mine.height, []).append(visible(builder, 60))
     bad.sort(key=lambda item: -item[0] / item[1])
     told = [f"{name} fails {wrong:,} of {n:,} cells" for wrong, n, name in bad]
+    if len(bad) > _NAMED:
+        wrong, n, name = bad[0]
+        told = [f"{len(bad)} builders fail, {name} worst with {wrong:,} of {n:,} cells"]
     told += [
         f"{_joined(names)} {'holds' if len(names) == 1 else 'hold'} all {n:,}"
         for n, names in good.items()
@@ -71,11 +77,11 @@ def detail(run: Found) -> str:
         parts.append(f"{lost:,} times the constraint was lost and generation went on without it")
     wrong = run.table("tokenizers").filter(pl.col("n_wrong") > 0)
     if wrong.height:
-        n = int(wrong["n_wrong"].max())  # pyright: ignore[reportArgumentType]
-        worst = wrong.filter(n_wrong=n).row(0, named=True)
+        worst = max(wrong.iter_rows(named=True), key=lambda row: (row["n_wrong"], row["builder"]))
+        who, of = (visible(worst[name], 60) for name in ("builder", "tokenizer"))
         parts.append(
-            f"{visible(worst['builder'], 60)} enters {n:,} of the {worst['n_tokens']:,} tokens of "
-            f"{visible(worst['tokenizer'], 60)} with wrong bytes"
+            f"{who} enters {worst['n_wrong']:,} of the {worst['n_tokens']:,} tokens of {of} with "
+            "wrong bytes"
         )
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if text else ""

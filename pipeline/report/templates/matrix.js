@@ -53,6 +53,7 @@ function start() {
       (!differ.checked || new Set(row[SIDES].map((side) => side && side[0])).size > 1)
     );
   });
+  table.draw(); // reads every row once, so that the first filter answers at once
   form.addEventListener("change", () => {
     who = null;
     table.draw();

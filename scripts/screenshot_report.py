@@ -13,10 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
-_SIZE = {"width": 1280, "height": 860}
+_SIZE: ViewportSize = {"width": 1280, "height": 860}
 _LIMIT = 300_000
 """Bytes that the picture may take in the repository."""
 

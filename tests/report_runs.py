@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import tables
+from pipeline.__main__ import main
 from pipeline.sides import KEY
 
 Row = dict[str, Any]
@@ -165,3 +166,27 @@ def large(folder: Path, cells: int = 10_000, steps: int = 12) -> Path:
         for n in range(500)
     ]
     return made(folder, {"cells": found, "steps": taken, "tokens": tokens})
+
+
+def reported(results: Path, *arguments: str) -> Path:
+    """Build a report by the real command; its folder."""
+    out = results.parent / f"{results.name}-site"
+    assert main(["report", f"results_dir={results}", f"out={out}", *arguments]) == 0
+    return out
+
+
+def nothing(results: Path) -> None:
+    """A results folder without a run."""
+    results.mkdir()
+
+
+def server(results: Path) -> None:
+    """A run of a target behind a server: cells, and nothing else."""
+    verdicts = enumerate(("ok", "stopped"))
+    found = [cell(target="server", case=f"c{i}", verdict=verdict) for i, verdict in verdicts]
+    made(results / "a", {"cells": found})
+
+
+def truncated(results: Path) -> None:
+    """A run that was killed after its first cell."""
+    cut_short(results / "a", {"cells": [cell(case="c")]})

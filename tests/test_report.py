@@ -17,7 +17,18 @@ import yaml
 from conftest import ROOT, Finished
 from hypothesis import given
 from hypothesis import strategies as st
-from report_runs import Row, cell, cut_short, made, row, step
+from report_runs import (
+    Row,
+    cell,
+    cut_short,
+    made,
+    nothing,
+    reported,
+    row,
+    server,
+    step,
+    truncated,
+)
 
 from pipeline import commands_report, tables
 from pipeline.__main__ import main
@@ -29,13 +40,6 @@ from pipeline.verdict import Verdict
 
 PAGES = [file for file, _ in NAVIGATION]
 MB = 1_000_000
-
-
-def reported(results: Path, *arguments: str) -> Path:
-    """Build a report by the real command; its folder."""
-    out = results.parent / f"{results.name}-site"
-    assert main(["report", f"results_dir={results}", f"out={out}", *arguments]) == 0
-    return out
 
 
 def text(site: Path, file: str) -> str:
@@ -133,12 +137,6 @@ def test_repeats_of_one_cell_each_have_their_place(tmp_path: Path) -> None:
 
 # What is missing is said, on every page.
 
-SERVER = [cell(target="server", case=f"c{i}", verdict=v) for i, v in enumerate(("ok", "stopped"))]
-
-
-def nothing(results: Path) -> None:
-    results.mkdir()
-
 
 def without_steps(results: Path) -> None:
     broken = cell(case="c", verdict="unenforced", culprit_step=0)
@@ -159,14 +157,6 @@ def without_steps(results: Path) -> None:
             ],
         },
     )
-
-
-def server(results: Path) -> None:
-    made(results / "a", {"cells": SERVER})
-
-
-def truncated(results: Path) -> None:
-    cut_short(results / "a", {"cells": [cell(case="c")]})
 
 
 def damaged(results: Path) -> None:
@@ -441,12 +431,12 @@ KNOWN = {
     "grammar": frozenset({"enum"}),
     "builder": frozenset({"fixed"}),
 }
-ENUM: dict[str, Any] = {"settings": {"grammar": {"suites": {"enum": {"file": "enum.yaml"}}}}}
-OWN: dict[str, Any] = {"settings": {"grammar": {"suites": {"path": {"file": "my suite.yaml"}}}}}
+ENUM = {"enum": {"file": "enum.yaml"}}
+OWN = {"path": {"file": "my suite.yaml"}}
 
 
 @pytest.mark.parametrize(
-    ("manifest", "changes", "wanted"),
+    ("chosen", "changes", "wanted"),
     [
         (ENUM, {}, "model=tiny tokenizer=mistral_v1 grammar=enum"),
         (ENUM, {"tokenizer": "own"}, "model=tiny tokenizer=path tokenizer.path=own.gguf"),
@@ -456,10 +446,10 @@ OWN: dict[str, Any] = {"settings": {"grammar": {"suites": {"path": {"file": "my 
     ],
 )
 def test_the_command_names_what_the_tables_know(
-    manifest: dict[str, Any], changes: Row, wanted: str
+    chosen: dict[str, Any], changes: Row, wanted: str
 ) -> None:
     of = {"model": "tiny", "tokenizer": "mistral_v1", "suite": "enum", "case": "cjk"}
-    command = Recipe.of(manifest, KNOWN).command(of | {"builder": "fixed"} | changes)
+    command = Recipe.of(chosen, KNOWN).command(of | {"builder": "fixed"} | changes)
     assert wanted in command
 
 

@@ -1,7 +1,7 @@
 """The report in a real browser: every page from the file system, by mouse, keyboard and screen."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,7 @@ import report_runs
 from axe_playwright_python.sync_playwright import Axe
 from conftest import Finished
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
-from report_runs import HOSTILE, cell, made
-from test_report import SERVER, nothing, reported, truncated
+from report_runs import HOSTILE, cell, made, nothing, reported, server, truncated
 
 from pipeline.__main__ import main
 
@@ -293,13 +292,12 @@ def test_every_kind_of_change_has_its_filter(tmp_path: Path, watch: Watched) -> 
             expect(row.locator("th")).to_have_text(f"m/t b s/{case}")
 
 
-@pytest.mark.parametrize("make", [nothing, truncated, "server"])
-def test_partial_runs_show_without_a_fault(make: Any, tmp_path: Path, watch: Watched) -> None:
+@pytest.mark.parametrize("make", [nothing, truncated, server])
+def test_partial_runs_show_without_a_fault(
+    make: Callable[[Path], None], tmp_path: Path, watch: Watched
+) -> None:
     results = tmp_path / "runs"
-    if make == "server":
-        made(results / "a", {"cells": SERVER})
-    else:
-        make(results)
+    make(results)
     for file in reported(results).rglob("*.html"):
         tab = watch.open(file)
         expect(tab.locator("main h1").first).not_to_be_empty()

@@ -74,7 +74,8 @@ def build(
 def _pages(
     run: Found, results: Path, comparison: Comparison | None, known: Mapping[str, frozenset[str]]
 ) -> Iterator[Page]:
-    made = cells.transcripts(run, Recipe.of(run.manifest, known))
+    suites = run.recorded("settings", "grammar", "suites")
+    made = cells.transcripts(run, Recipe.of(suites, known))
     yield overview.page(run, made, compared=comparison is not None)
     yield matrix.page(run, made)
     yield from tokens.pages(run)
@@ -104,7 +105,7 @@ def _lines(text: str | None) -> str:
 
 def _common(run: Found) -> dict[str, Any]:
     """What every page shows."""
-    versions: dict[str, Any] = run.manifest.get("versions") or {}
+    versions = run.recorded("versions")
     return {
         "mark": MARK,
         "navigation": NAVIGATION,

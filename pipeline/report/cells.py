@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import polars as pl
 
@@ -243,6 +243,5 @@ def _cell(row: Row, steps: _Steps, recipe: Recipe) -> Row:
 
 
 def _fact(value: Any) -> str:
-    if isinstance(value, list):
-        return visible(" ".join(map(str, value)), 400)
-    return visible(str(value), 400)
+    text = " ".join(map(str, cast(list[Any], value))) if isinstance(value, list) else str(value)
+    return visible(text, 400)

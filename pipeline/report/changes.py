@@ -40,7 +40,7 @@ def page(run: Found, made: Transcripts, comparison: Comparison | None) -> Page:
         return Page(FILE, "changes.html", title, empty)
     shared = Index()
     rows = Rows(_rows(comparison, run, made, shared))
-    counts = dict.fromkeys(FILTERS, 0)
+    counts: dict[str, int] = dict.fromkeys(FILTERS, 0)
     for change in Change:
         if change not in STILL:
             counts[_CALLED[change]] += comparison.count(change)

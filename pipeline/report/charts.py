@@ -24,7 +24,7 @@ def damage(counts: pl.DataFrame) -> dict[str, Any]:
     kinds = counts.group_by("damage").agg(pl.col("len").sum()).sort("len", descending=True)
     names = kinds["damage"].to_list()
     legend = alt.Legend(title=None, orient="top", columns=4)
-    points = (
+    points: Any = (  # Altair's own types of a facet are unknown in part
         alt.Chart(counts)
         .mark_point(filled=True, size=120, opacity=1)
         .encode(
@@ -59,7 +59,7 @@ def trend(points: pl.DataFrame) -> dict[str, Any]:
     present = [o for o in _OUTCOMES if o in points["outcome"].unique().to_list()]
     colours = [_COLOURS[_OUTCOMES.index(outcome)] for outcome in present]
     step = min(110, max(34, 900 // points["run"].n_unique()))
-    bars = (
+    bars: Any = (
         alt.Chart(points)
         .mark_bar(stroke="var(--panel)", strokeWidth=1, cornerRadius=2)
         .encode(

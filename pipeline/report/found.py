@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +47,7 @@ class Found:
     def _table(self, name: str) -> pl.DataFrame:
         if self.folder is None:
             return pl.DataFrame(schema=tables.SCHEMAS[name])
-        rows: dict[str, Any] = self.manifest.get("rows") or {}
+        rows = self.recorded("rows")
         if self.manifest and name not in rows:
             return pl.DataFrame(schema=tables.SCHEMAS[name])  # made before there was such a table
         try:
@@ -60,6 +60,13 @@ class Found:
                 f"{name}.parquet holds {found.height:,} rows, the closing record says "
                 f"{rows[name]:,}: a file of another run, or cut short."
             )
+        return found
+
+    def recorded(self, *keys: str) -> dict[str, Any]:
+        """A part of the closing record by its keys, outermost first; empty where it is not told."""
+        found: dict[str, Any] = self.manifest
+        for key in keys:
+            found = found.get(key) or {}
         return found
 
     @property
@@ -77,7 +84,7 @@ def tables_verdicts() -> list[str]:
 
 
 @contextmanager
-def opened(run: str, results: Path) -> Iterator[Found]:
+def opened(run: str, results: Path) -> Generator[Found]:
     """The run by its name, folder or `latest`; raises CompareError where a named one is not there.
 
     A run without its closing record is read from its parts, merged for the while in a temporary
@@ -115,7 +122,7 @@ def _manifest(record: Path) -> dict[str, Any]:
         found: Any = json.loads(record.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 def _unclosed(record: Path) -> list[str]:

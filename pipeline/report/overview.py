@@ -131,8 +131,7 @@ def _grid(title: str, note: str, rows: list[list[str]], empty: str) -> dict[str,
 def _facts(run: Found) -> list[tuple[str, str]]:
     """What was run and with what, as the closing record says."""
     record, cells = run.manifest, run.cells
-    versions: dict[str, Any] = record.get("versions") or {}
-    volatile: dict[str, Any] = record.get("volatile") or {}
+    versions, volatile = run.recorded("versions"), run.recorded("volatile")
     named = {
         "run": run.name,
         "finished": volatile.get("finished"),
@@ -150,7 +149,7 @@ def _facts(run: Found) -> list[tuple[str, str]]:
         names = cells[part].unique().sort().to_list() if cells.height else []
         more = f" and {len(names) - 12} more" if len(names) > 12 else ""
         named[f"{part}s"] = ", ".join(names[:12]) + more
-    engine: dict[str, Any] = (record.get("settings") or {}).get("engine") or {}
+    engine = run.recorded("settings", "engine")
     named |= {f"engine.{key}": value for key, value in engine.items()}
     shown = ("run", "finished", "targets", "models", "tokenizers", "suites")
     order = [*shown, *(name for name in named if name not in shown)]

@@ -21,11 +21,11 @@ class Recipe:
     """The names that `model=`, `tokenizer=`, `grammar=` and `builder=` take."""
 
     @classmethod
-    def of(cls, manifest: Mapping[str, Any], known: Mapping[str, frozenset[str]]) -> Recipe:
-        """From a closing record; without one the suites are taken to be named as they are."""
-        grammar: dict[str, Any] = (manifest.get("settings") or {}).get("grammar") or {}
-        chosen: dict[str, Any] = grammar.get("suites") or {}
-        return cls({name: (suite or {}).get("file") for name, suite in chosen.items()}, known)
+    def of(
+        cls, chosen: Mapping[str, Mapping[str, Any]], known: Mapping[str, frozenset[str]]
+    ) -> Recipe:
+        """From the suites of a closing record; without one they are taken to be named as told."""
+        return cls({name: suite.get("file") for name, suite in chosen.items()}, known)
 
     def command(self, row: Mapping[str, Any]) -> str:
         """`python -m pipeline run …` for one row of `cells`."""

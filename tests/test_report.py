@@ -195,7 +195,7 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
     (
         nothing,
         {
-            "*": ["holds no run; make one with `python -m pipeline run`"],
+            "*": ["runs holds no run; make one with python -m pipeline run"],
             "index.html": ["There is nothing to show yet.", "No run was found."],
             "matrix.html": ["This run has no cells"],
             "tokens.html": [NO_TABLES],
@@ -367,8 +367,8 @@ def test_the_trend_counts_every_run_by_version(tmp_path: Path) -> None:
         ("day2", "ok", 2)
     ]
     assert {p["versions"] for p in points} == {
-        "llama-cpp-python 0.3.35 · llguidance 1.9.1",
-        "llama-cpp-python 0.3.36 · llguidance 1.9.1",
+        "llama-cpp-python 0.3.35, llguidance 1.9.1",
+        "llama-cpp-python 0.3.36, llguidance 1.9.1",
     }
 
 

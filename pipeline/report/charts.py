@@ -48,29 +48,32 @@ def damage(counts: pl.DataFrame) -> dict[str, Any]:
         )
         .properties(width=900, height=alt.Step(26))
     )
-    header = alt.Header(labelAngle=0, labelOrient="top", labelAnchor="start", labelFontWeight=600)
-    rows = points.facet(row=alt.Row("tokenizer:N", title=None, header=header), spacing=20)
-    return _spec(rows.resolve_scale(y="independent"))
+    row = alt.Row("tokenizer:N", title=None, header=_header())
+    return _spec(points.facet(row=row, spacing=20).resolve_scale(y="independent"))
 
 
 def trend(points: pl.DataFrame) -> dict[str, Any]:
-    """Verdicts of each run, worst at the bottom, the runs of one pair of versions together."""
-    versions = points.sort("order")["versions"].unique(maintain_order=True).to_list()
+    """Verdicts of each run, worst first, the newest run on top; runs of equal versions together.
+
+    Takes the rows of `trend.points`.
+    """
+    newest = points.sort("order", descending=True)
+    versions = newest["versions"].unique(maintain_order=True).to_list()
     present = [o for o in _OUTCOMES if o in points["outcome"].unique().to_list()]
     colours = [_COLOURS[_OUTCOMES.index(outcome)] for outcome in present]
-    step = min(110, max(34, 900 // points["run"].n_unique()))
+    by_time = alt.EncodingSortField("order", op="min", order="descending")
     bars: Any = (
         alt.Chart(points)
         .mark_bar(stroke="var(--panel)", strokeWidth=1, cornerRadius=2)
         .encode(
-            x=alt.X("run:N", sort=alt.EncodingSortField("order", op="min"), title=None),
-            y=alt.Y(
-                "cells:Q", stack="zero", title="cells", axis=alt.Axis(tickCount=5, tickMinStep=1)
+            x=alt.X(
+                "cells:Q", stack="zero", title="cells", axis=alt.Axis(tickCount=6, tickMinStep=1)
             ),
+            y=alt.Y("run:N", sort=by_time, title=None),
             color=alt.Color(
                 "outcome:N",
                 scale=alt.Scale(domain=present, range=colours),
-                legend=alt.Legend(title=None, orient="top", columns=5, symbolType="square"),
+                legend=alt.Legend(title=None, orient="top", columns=3, symbolType="square"),
             ),
             order=alt.Order("badness:Q", sort="descending"),
             tooltip=[
@@ -81,14 +84,21 @@ def trend(points: pl.DataFrame) -> dict[str, Any]:
                 alt.Tooltip("share:Q", title="share of the run", format=".1%"),
             ],
         )
-        .properties(width=alt.Step(step), height=260)
+        .properties(width=900, height=alt.Step(26))
     )
-    columns = bars.facet(
-        column=alt.Column(
-            "versions:N", title=None, sort=versions, header=alt.Header(labelLimit=400)
-        )
-    ).resolve_scale(x="independent")
-    return _spec(columns)
+    row = alt.Row("versions:N", title=None, sort=versions, header=_header())
+    return _spec(bars.facet(row=row, spacing=20).resolve_scale(y="independent"))
+
+
+def _header() -> alt.Header:
+    """The names of rows of plots, each above its own."""
+    return alt.Header(
+        labelAngle=0,
+        labelOrient="top",
+        labelAnchor="start",
+        labelFontWeight=600,
+        labelLimit=600,
+    )
 
 
 def _spec(chart: Any) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Found:
         try:
             found = tables.read(self.folder, name)
         except TablesError as error:
-            self.notes.append(visible(str(error), 400))
+            self.notes.append(visible(str(error).replace(f"{self.folder}/", ""), 400))
             return pl.DataFrame(schema=tables.SCHEMAS[name])
         if self.manifest and found.height != rows[name]:
             self.notes.append(
@@ -95,7 +95,8 @@ def opened(run: str, results: Path) -> Generator[Found]:
     except CompareError as error:
         if run != sides.LATEST:
             raise
-        yield Found("", None, notes=[visible(str(error), 400)])
+        said = str(error).replace(str(results), results.name or "The results folder")
+        yield Found("", None, notes=[visible(said, 400)])
         return
     record = folder / "manifest.json"
     if record.exists():
@@ -130,5 +131,5 @@ def _unclosed(record: Path) -> list[str]:
     try:
         sides.closed(record.parent)
     except CompareError as error:
-        return [visible(str(error), 400)]
+        return [visible(str(error).replace(str(record.parent), record.parent.name), 400)]
     return []

@@ -32,7 +32,7 @@ class Told:
     @property
     def versions(self) -> str:
         """What the runs are grouped by."""
-        return f"llama-cpp-python {self.llama_cpp} · llguidance {self.llguidance}"
+        return f"llama-cpp-python {self.llama_cpp}, llguidance {self.llguidance}"
 
 
 def page(results: Path) -> Page:
@@ -78,9 +78,9 @@ def _runs(results: Path) -> tuple[list[Told], list[str]]:
             counts = dict(cells["verdict"].value_counts().iter_rows())
             told.append(_told(folder.name, manifest, counts))
         except (CompareError, TablesError) as error:
-            unread.append(str(error))
+            unread.append(str(error).replace(str(folder), folder.name))
         except (ValueError, AttributeError) as error:  # a manifest or a verdict of no known kind
-            unread.append(f"{folder} cannot be counted: {error}")
+            unread.append(f"{folder.name} cannot be counted: {error}")
     told.sort(key=lambda run: (run.finished, run.run))
     return told, unread
 

@@ -31,8 +31,10 @@ def headline(run: Found) -> str:
     if not cells.height:
         return _audit_alone(tokenizers) if tokenizers.height else "There is nothing to show yet."
     right = cells.filter(verdict="ok").height
+    so_far = "" if run.manifest else "So far: "
     if right == cells.height:
-        return f"All {right:,} cells hold their grammar, to the byte."
+        held = "the one cell holds its" if right == 1 else f"all {right:,} cells hold their"
+        return _sentence(f"{so_far}{held} grammar, to the byte.")
     good: dict[int, list[str]] = {}
     bad: list[tuple[int, int, str]] = []
     for builder in by_builder(cells):
@@ -51,7 +53,7 @@ def headline(run: Found) -> str:
         f"{_joined(names)} {'holds' if len(names) == 1 else 'hold'} all {n:,}"
         for n, names in good.items()
     ]
-    return "; ".join(told) + "."
+    return _sentence(f"{so_far}{'; '.join(told)}.")
 
 
 def _audit_alone(tokenizers: pl.DataFrame) -> str:
@@ -137,6 +139,11 @@ def _further(run: Found, cells: pl.DataFrame, compared: bool) -> Iterator[Step]:
         )
     elif run.manifest and run.table("tokenizers").height:
         yield Step("Generate under these token tables, too.", "python -m pipeline run")
+
+
+def _sentence(text: str) -> str:
+    """The text with a capital, unless it begins with a builder's name."""
+    return text[0].upper() + text[1:] if text.startswith(("all ", "the one ")) else text
 
 
 def _joined(names: list[str]) -> str:

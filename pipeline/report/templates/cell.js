@@ -96,7 +96,8 @@ const row = (cell, [number, token, attribute, shown, claimed, rendered, allowed,
   const finding = page.element("td");
   if (oracle && oracle !== "exact") {
     const bad = !["incomplete_forced", "no_oracle", "after_divergence"].includes(oracle);
-    finding.append(page.element("span", { className: `v ${bad ? "broken" : "doubt"}`, title: why ?? "" }, page.element("span", { textContent: bad ? "✕" : "◆", ariaHidden: "true" }), page.words(oracle)));
+    const shape = page.element("span", { textContent: bad ? "✕" : "◆", ariaHidden: "true" });
+    finding.append(page.element("span", { className: bad ? "v broken" : "note", title: why ?? "" }, shape, " ", page.words(oracle)));
     if (ids?.length && bad) finding.append(page.element("small", { textContent: `such as ${ids.slice(0, 4).join(", ")}` }));
   } else finding.append(page.element("span", { className: "note", textContent: oracle ? "✓ exact" : "–" }));
   tr.append(finding);

@@ -14,7 +14,9 @@ from omegaconf.errors import OmegaConfBaseException
 from pipeline import config, run, sources, summary
 from pipeline.errors import ConfigError, PipelineError, ResultsError
 
-_GROUPS = ("model", "tokenizer", "grammar", "builder", "runtime", "experiment", "debug")
+_GROUPS = (
+    *("model", "tokenizer", "grammar", "builder", "target", "runtime", "experiment", "debug"),
+)
 
 
 def run_command(command: str, arguments: list[str]) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pipeline import forge, llama, llguidance_abi, provenance, suites
 from pipeline.constraint import Llguidance
 from pipeline.errors import LoadRefused, PipelineError
-from pipeline.stages import audit, generate, walk
+from pipeline.stages import audit, generate, remote, walk
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
 from pipeline.vocabulary import read
@@ -41,7 +41,7 @@ def run_job(job: Job, channel: Channel) -> None:
         try:
             model = llama.Model(
                 file,
-                vocab_only="generate" not in job.stages,
+                vocab_only="generate" not in job.stages or job.target.remote,
                 n_gpu_layers=-1 if device == "gpu" else 0,
             )
         except LoadRefused as refusal:
@@ -52,12 +52,19 @@ def run_job(job: Job, channel: Channel) -> None:
         bench = Workbench(
             job, channel, model, weights, file, engine, device, read(model), languages
         )
-        bench.build()
-        if "audit" in job.stages:
-            audit.run(bench)
-            walk.run(bench)
-        if "generate" in job.stages:
-            generate.run(bench)
+        if job.target.remote:
+            try:
+                remote.run(bench)
+            except PipelineError as refusal:
+                channel.send("refused", message=str(refusal))
+                return
+        else:
+            bench.build()
+            if "audit" in job.stages:
+                audit.run(bench)
+                walk.run(bench)
+            if "generate" in job.stages:
+                generate.run(bench)
     channel.send("end")
 
 

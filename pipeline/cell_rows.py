@@ -1,4 +1,4 @@
-"""The row of a cell: which cell it is, what made it, and what came out; one shape for all targets."""
+"""The row of a cell: which it is, what made it, what came out; one shape for all targets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,13 @@ def key(job: Job, builder: str, case: Case) -> str:
 
 
 def cell_row(
-    job: Job, request: Request, *, vocab_type: str, device: str, tokenize: str | None, **made: object
+    job: Job,
+    request: Request,
+    *,
+    vocab_type: str,
+    device: str,
+    tokenize: str | None,
+    **made: object,
 ) -> Row:
     """The columns that say which cell it is and what made it; `made` is of `MADE_BY`, and
     `version`, which counts for the `cell_hash` alone."""

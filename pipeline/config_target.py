@@ -14,7 +14,7 @@ from pipeline.targets.http import Address
 _CHOICES = {
     "name": job_target.NAMES,
     "api": ("chat", "completions"),
-    "response_format": ("json_schema", "json_object"),
+    "response_format": ("auto", "json_schema", "json_object"),
 }
 
 
@@ -42,8 +42,9 @@ class TargetConfig:
     """Cases that tell a server that enforces from one that does not; asked beside the suites."""
     api: str = "chat"
     """openai only: chat or completions."""
-    response_format: str = "json_schema"
-    """openai only: json_schema, or json_object with a schema."""
+    response_format: str = "auto"
+    """openai only: json_schema, json_object with a schema, or auto: the first, but the second for
+    llama-cpp-python's server, which knows no other."""
     served: str | None = None
     """openai only: the model's name there; null for the first that the server lists."""
 
@@ -51,7 +52,9 @@ class TargetConfig:
         """Raise ConfigError for what cannot be meant; `time_limit` is the worker's, in seconds."""
         for key, allowed in _CHOICES.items():
             if (value := getattr(self, key)) not in allowed:
-                raise ConfigError(f"target.{key}={value} is not known; there is {', '.join(allowed)}.")
+                raise ConfigError(
+                    f"target.{key}={value} is not known; there is {', '.join(allowed)}."
+                )
         for key, least in (("slots", 1), ("timeout", 0.1), ("retries", 0), ("start_limit", 1)):
             if (value := getattr(self, key)) < least:
                 raise ConfigError(f"target.{key}={value} is too small; the least is {least}.")
@@ -86,7 +89,7 @@ class TargetConfig:
             retries=self.retries,
             start_limit=self.start_limit,
             api=self.api,
-            response_format=self.response_format,
+            response_format=self._format(),
             served=self.served,
         )
 
@@ -96,3 +99,8 @@ class TargetConfig:
         if self.command is not None:
             return Path(shlex.split(self.command)[0]).name
         return "xllamacpp" if self.name == job_target.SERVER else "llama-cpp-python"
+
+    def _format(self) -> str:
+        if self.response_format != "auto":
+            return self.response_format
+        return "json_schema" if self.url or self.command else "json_object"

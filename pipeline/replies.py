@@ -82,7 +82,7 @@ def judge_answer(case: Case, answer: Answer, bench: Bench) -> Judged:
         output=output,
         n_legal=n_legal,
         culprit=culprit,
-        reason=_reason(verdict, answer, lost, n_legal, objection) + _hint(case, answer, verdict),
+        reason=_reason(verdict, answer, lost, n_legal, objection) + _hints(case, answer, verdict),
     )
 
 
@@ -153,16 +153,20 @@ def _culprit(pieces: list[bytes] | None, n_legal: int | None) -> int | None:
     return next((i for i, end in enumerate(ends) if end > n_legal), None)
 
 
+_CAUSES = {
+    Verdict.OK: Cause.NONE,
+    Verdict.TRUNCATED: Cause.NONE,
+    Verdict.CHECKER_DISAGREES: Cause.ENGINE,
+    Verdict.CRASHED: Cause.RUNTIME,
+}
+
+
 def _cause(verdict: Verdict, lost: Lost, nothing: Cause | None) -> Cause:
-    match verdict:
-        case Verdict.OK | Verdict.TRUNCATED:
-            return Cause.NONE
-        case Verdict.IMPOSSIBLE:
-            return nothing or Cause.UNKNOWN
-        case Verdict.CHECKER_DISAGREES:
-            return Cause.ENGINE
-        case Verdict.CRASHED:
-            return Cause.RUNTIME
+    """Where the fault lies, as far as it shows from outside."""
+    if verdict in _CAUSES:
+        return _CAUSES[verdict]
+    if verdict is Verdict.IMPOSSIBLE:
+        return nothing or Cause.UNKNOWN
     if lost is Lost.IGNORED:
         return Cause.RUNTIME
     return Cause.GRAMMAR if lost is Lost.COMPILE else Cause.UNKNOWN
@@ -195,7 +199,7 @@ def _reason(
             return answer.said
 
 
-def _hint(case: Case, answer: Answer, verdict: Verdict) -> str:
+def _hints(case: Case, answer: Answer, verdict: Verdict) -> str:
     """What else is to be known of an answer."""
     hints: list[str] = []
     if verdict is not Verdict.OK and answer.aside:

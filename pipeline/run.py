@@ -179,7 +179,10 @@ def _chosen(settings: Settings) -> list[Chosen]:
         cases = [c.id for c in wanted if target.carries(c.grammar.kind)]
         out.append(Chosen(path.absolute(), loaded.name, tuple(cases[: grammar.limit])))
     if target.remote and not any(suite.cases for suite in out):
-        raise ConfigError(f"target={target.name} carries JSON Schemas only; no chosen case has one.")
+        raise ConfigError(
+            f"target={target.name} carries JSON Schemas only, and no chosen case has one: "
+            "grammar=enum does."
+        )
     if missing := sorted(set(grammar.cases) - known):
         raise ConfigError(f"grammar.cases: no chosen suite has a case {', '.join(missing)}.")
     names = [suite.name for suite in out]
@@ -194,8 +197,8 @@ def _chosen(settings: Settings) -> list[Chosen]:
 def _sentinel(settings: Settings, target: TargetRef) -> Chosen:
     """The cases that show whether a server enforces anything; never narrowed."""
     path = _dataset(settings.target.sentinel)
-    cases = suites.load(path).cases
-    return Chosen(path, suites.SENTINEL, tuple(c.id for c in cases if target.carries(c.grammar.kind)))
+    cases = [c.id for c in suites.load(path).cases if target.carries(c.grammar.kind)]
+    return Chosen(path, suites.SENTINEL, tuple(cases))
 
 
 def _dataset(file: str) -> Path:
@@ -221,8 +224,9 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
     if not settings.builder.use:
         raise ConfigError("builder=[] chooses no builder; there must be at least one.")
     name = model.name if own else tokenizer.name
-    log = f"{_file_name(f'{model.name}--{name}--{settings.target.label or settings.target.name}')}.log"
-    target = settings.target.ref(settings.folder / "parts" / log)
+    label = settings.target.label or settings.target.name
+    log = settings.folder / "parts" / f"{_file_name(f'{model.name}--{name}--{label}')}.log"
+    target = settings.target.ref(log)
     if target.remote and "generate" not in settings.stages:
         raise ConfigError("A server's token table is not seen: audit goes with target=inprocess.")
     strings = settings.audit.strings_suite

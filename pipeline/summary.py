@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from pipeline import tables
+from pipeline.suites import SENTINEL
 from pipeline.verdict import BADNESS, Verdict
 
 _WORST = 6
@@ -32,7 +33,9 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     if states.height:
         parts.append(_masks(states, walks))
     if cells.height:
-        parts += [_section8(cells), _worst(cells)]
+        sentinel = pl.col("suite") == SENTINEL
+        parts += [_section8(cells.filter(~sentinel)), _enforcement(cells.filter(sentinel))]
+        parts.append(_worst(cells))
     if manifest["refused"]:
         parts.append("Refused:\n" + "\n".join(f"  {line}" for line in manifest["refused"]))
     if manifest["lost"]:
@@ -111,6 +114,8 @@ def _in_words(row: dict[str, Any]) -> str:
 
 def _section8(cells: pl.DataFrame) -> str:
     """Model, tokenizer/type, and for each builder: founding cases, all cases, engine errors."""
+    if not cells.height:
+        return ""
     builders = cells["builder"].unique(maintain_order=True).sort().to_list()
     builders.sort(key=lambda name: (name != "unfixed", name))
     rows = [["model", "tokenizer/type", *builders]]
@@ -135,6 +140,26 @@ def _score(cells: pl.DataFrame) -> str:
     if founding.height:
         score = f"{founding.filter(verdict='ok').height}/{founding.height}, {score}"
     return score + (", greedy" if (cells["tokenize"] == "greedy").any() else "")
+
+
+def _enforcement(cells: pl.DataFrame) -> str:
+    """What became of the sentinel cases: right answers to the others do not show enforcement."""
+    if not cells.height:
+        return ""
+    cases = cells["case"].unique(maintain_order=True).to_list()
+    rows = [["tokenizer", "builder", *cases]]
+    for (tokenizer, builder), group in cells.group_by(["tokenizer", "builder"]):
+        came = {row["case"]: row for row in group.iter_rows(named=True)}
+        rows.append([str(tokenizer), str(builder), *(_came(came.get(case)) for case in cases)])
+    rows[1:] = sorted(rows[1:])
+    return "Enforcement, apart from validity (the sentinel suite)\n" + _grid(rows)
+
+
+def _came(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    status = row["http_status"]
+    return f"{row['verdict']}" + (f", HTTP {status}" if status is not None else "")
 
 
 def _worst(cells: pl.DataFrame) -> str:

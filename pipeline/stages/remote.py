@@ -35,9 +35,7 @@ def run(bench: Workbench) -> None:
     longest = max(len(_encode(bench, r.case.prompt)) + r.max_tokens for r in requests)
     context = -(-(longest + 1) // _MIN_CONTEXT) * _MIN_CONTEXT
     target = bench.job.target
-    with closing(
-        provide(target, bench.file, context=context, threads=bench.n_threads)
-    ) as server:
+    with closing(provide(target, bench.file, context=context, threads=bench.n_threads)) as server:
         remote = Remote(
             server,
             _openai(bench, server) if target.name == OPENAI else _llama_cpp(bench, server),
@@ -119,14 +117,13 @@ def _send(
     bench: Workbench, server: Provided, request: Request, answer: Answer, enforces: bool
 ) -> None:
     """Judge one answer and send its rows."""
-    promised = bench.job.target.name != OPENAI
-    grammar = bench.languages[request.case].grammar
-    if not promised and not request.case.invalid_grammar:
-        grammar = ByteGrammar(openai.plain(request.case).grammar.engine_text()[1])
+    exact = bench.job.target.name != OPENAI
+    case = request.case if exact else openai.plain(request.case)
+    grammar = bench.languages[case].grammar if exact else ByteGrammar(case.grammar.engine_text()[1])
     judged = replies.judge_answer(
-        request.case,
+        case,
         answer,
-        replies.Bench(grammar, bench.oracle, bench.vocabulary.rendered, promised, enforces),
+        replies.Bench(grammar, bench.oracle, bench.vocabulary.rendered, exact, enforces),
     )
     row = _cell_row(bench, server, request) | {
         "verdict": judged.verdict.value,
@@ -141,7 +138,7 @@ def _send(
         "n_engine_errors": None if answer.errors is None else len(answer.errors),
         "http_status": answer.status,
         "reason": judged.reason,
-        "prompt_ids": list(_encode(bench, request.case.prompt)) if promised else None,
+        "prompt_ids": list(_encode(bench, request.case.prompt)) if exact else None,
     }
     bench.channel.rows("steps", _step_rows(bench, request, answer))
     bench.channel.rows("cells", [row])

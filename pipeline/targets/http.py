@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import http.client
 import os
+import socket
 import time
 from dataclasses import dataclass
 from enum import StrEnum
-from socket import socket as Socket
 from urllib.parse import urlsplit
 
 from pipeline.errors import ConfigError
@@ -94,11 +94,11 @@ def exchange(
     try:
         connection.connect()
         reached = True
-        socket = connection.sock
+        sock = connection.sock
         connection.request(method, address.path + path, body, headers)
-        _wait(socket, until)
+        _wait(sock, until)
         response = connection.getresponse()
-        data = _read(socket, response, until)
+        data = _read(sock, response, until)
         return Reply(
             status=response.status,
             body=data,
@@ -115,11 +115,11 @@ def exchange(
         connection.close()
 
 
-def _read(socket: Socket, response: http.client.HTTPResponse, until: float) -> bytes:
+def _read(sock: socket.socket, response: http.client.HTTPResponse, until: float) -> bytes:
     """The body, or a little more than `_MOST` of it; a trickle does not outlast `until`."""
     data = bytearray()
     while len(data) <= _MOST:
-        _wait(socket, until)
+        _wait(sock, until)
         chunk = response.read1(_CHUNK)
         if not chunk:
             if response.length:
@@ -129,12 +129,12 @@ def _read(socket: Socket, response: http.client.HTTPResponse, until: float) -> b
     return bytes(data)
 
 
-def _wait(socket: Socket, until: float) -> None:
+def _wait(sock: socket.socket, until: float) -> None:
     """Let the next read take no longer than there is time left."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError
-    socket.settimeout(left)
+    sock.settimeout(left)
 
 
 def _seconds(header: str | None) -> float | None:

@@ -22,7 +22,7 @@ def main(command: list[str]) -> int:
     """Run the command; its exit code, once it has ended or the leash was let go."""
     server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: _stop(server))
+        signal.signal(number, lambda _number, _frame: _stop(server))
     threading.Thread(target=_hold, args=(server,), daemon=True).start()
     code = server.wait()
     _signal(server, signal.SIGKILL)  # children that it left behind

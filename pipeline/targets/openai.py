@@ -14,6 +14,7 @@ from typing import Any
 from pipeline.suites import Case, Grammar
 from pipeline.targets.answer import Answer
 from pipeline.targets.http import Reply
+from pipeline.validate import JsonValue
 from pipeline.verdict import End
 
 _ENDS = {"stop": End.STOP_ID, "length": End.TOKEN_LIMIT}
@@ -21,11 +22,11 @@ _LAYOUT = "x-guidance"
 
 
 def plain(case: Case) -> Case:
-    """The case without what only llguidance understands of its schema."""
+    """The case as this interface can promise it: a value that the schema allows, however spelt."""
     schema = json.loads(case.grammar.text)
     schema.pop(_LAYOUT, None)
     text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
-    return replace(case, grammar=Grammar("json", text))
+    return replace(case, grammar=Grammar("json", text), check=JsonValue(schema))
 
 
 def first_model(reply: Reply) -> str | None:
@@ -79,7 +80,12 @@ class OpenAI:
             end=_ENDS.get(reason, End.GARBLED),
             status=200,
             text=text or "",
-            n_tokens=(said.get("usage") or {}).get("completion_tokens"),
+            n_tokens=_n_tokens(said.get("usage")),
             aside=aside,
             said="" if reason in _ENDS else f"finish_reason {reason!r}",
         )
+
+
+def _n_tokens(usage: Any) -> int | None:
+    """How many tokens an answer took, where it says so."""
+    return int(usage["completion_tokens"]) if usage else None

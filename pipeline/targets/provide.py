@@ -22,12 +22,16 @@ from pipeline.targets.launch import Launched
 _INSTALL = "pip install -c constraints.txt -e '.[server]'"
 _ASK = 10.0
 """Seconds a server may take to say what it is."""
-_OWN = (sys.executable, "-m", "pipeline.targets.xllamacpp_server", "--model", "{model}")
-_OWN += ("--port", "{port}", "--slots", "{slots}", "--context", "{context}")
-_OWN += ("--threads", "{threads}")
-_OWN_OPENAI = (sys.executable, "-m", "llama_cpp.server", "--model", "{model}")
-_OWN_OPENAI += ("--host", "127.0.0.1", "--port", "{port}", "--n_ctx", "{context}")
-_OWN_OPENAI += ("--n_threads", "{threads}", "--n_threads_batch", "{threads}")
+_OWN = (
+    *(sys.executable, "-m", "pipeline.targets.xllamacpp_server", "--model", "{model}"),
+    *("--port", "{port}", "--slots", "{slots}", "--context", "{context}"),
+    *("--threads", "{threads}"),
+)
+_OWN_OPENAI = (
+    *(sys.executable, "-m", "llama_cpp.server", "--model", "{model}", "--host", "127.0.0.1"),
+    *("--port", "{port}", "--n_ctx", "{context}"),
+    *("--n_threads", "{threads}", "--n_threads_batch", "{threads}"),
+)
 
 
 @dataclass

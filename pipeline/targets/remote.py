@@ -57,17 +57,19 @@ class Remote:
         if own is None:
             yield from self._crowd(requests)
             return
+        if self._ref.slots == 1:
+            yield from ((request, self._alone(own, request)) for request in requests)
+            return
         since = own.log.end()
         first = list(self._crowd(requests))
-        n_texts = sum(answer.text is not None for _, answer in first)
+        n_texts = sum(found.text is not None for _, found in first)
         noisy = bool(own.log.errors(since, n_texts))
-        for request, answer in first:
-            if answer.text is None:
-                unclear = answer.end in {End.CLOSED, End.TIMEOUT}
+        for request, found in first:
+            unclear = noisy if found.text is not None else found.end in {End.CLOSED, End.TIMEOUT}
+            if unclear:
+                yield request, self._alone(own, request, found)
             else:
-                unclear = noisy
-                answer = replace(answer, errors=())
-            yield request, self._alone(own, request, answer) if unclear else answer
+                yield request, replace(found, errors=None if found.text is None else ())
 
     def _crowd(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Answer]]:
         with ThreadPoolExecutor(self._ref.slots, thread_name_prefix="ask") as pool:
@@ -91,7 +93,8 @@ class Remote:
         prompt = self._encode(request.case.prompt)
         body = self._interface.body(request.case, prompt, request.max_tokens)
         data = json.dumps(body).encode()
-        for attempt in range(self._ref.retries + 1):
+        attempt = 0
+        while True:
             reply = exchange(
                 self._server.address,
                 "POST",
@@ -101,15 +104,15 @@ class Remote:
             )
             found = answer(reply, self._interface)
             dead = self._server.own is not None and not self._server.own.alive
-            if dead or not (found.end is End.CLOSED or found.status in _AGAIN):
+            again = found.end is End.CLOSED or found.status in _AGAIN
+            if dead or not again or attempt == self._ref.retries:
                 return found
-            if attempt < self._ref.retries:
-                wait = reply.retry_after or _BACK_OFF * 2**attempt
-                time.sleep(min(wait, _LONGEST_WAIT))
-        return found
+            time.sleep(min(reply.retry_after or _BACK_OFF * 2**attempt, _LONGEST_WAIT))
+            attempt += 1
 
-    def _alone(self, own: Launched, request: Request, first: Answer) -> Answer:
-        """The same case while nothing else is asked, of a server that is well."""
+    def _alone(self, own: Launched, request: Request, first: Answer | None = None) -> Answer:
+        """One case while nothing else is asked, of a server that is well; `first` is its answer
+        among others."""
         self._heard()
         try:
             if not own.alive or self._hung:
@@ -124,7 +127,7 @@ class Remote:
                 said = f"the server died. Its last words: {own.log.last_words()}"
                 return Answer(End.CRASHED, said=said)
             return found
-        unlike = first.text is not None and first.text != found.text
+        unlike = first is not None and first.text not in {None, found.text}
         return replace(found, errors=own.log.errors(since), unlike=unlike)
 
     def _restart(self, own: Launched) -> None:

@@ -7,9 +7,9 @@ listens on loopback only. Nothing else of the product imports it: the wheel is t
 from __future__ import annotations
 
 import argparse
+import importlib
 import threading
-
-import xllamacpp  # pyright: ignore[reportMissingTypeStubs]
+from typing import Any
 
 
 def main() -> None:
@@ -19,6 +19,7 @@ def main() -> None:
     for name in ("--port", "--slots", "--context", "--threads"):
         parser.add_argument(name, type=int, required=True)
     given = parser.parse_args()
+    xllamacpp: Any = importlib.import_module("xllamacpp")  # it brings no types
     params = xllamacpp.CommonParams()
     params.model.path = given.model
     params.hostnames = ["127.0.0.1"]
@@ -27,6 +28,7 @@ def main() -> None:
     params.n_ctx = given.context
     params.cpuparams.n_threads = given.threads
     params.cpuparams_batch.n_threads = given.threads
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
     params.cache_ram_mib = 0
     params.fit_params = False
     params.warmup = False

@@ -175,7 +175,8 @@ def _cause(verdict: Verdict, lost: Lost, nothing: Cause | None) -> Cause:
 def _reason(
     verdict: Verdict, answer: Answer, lost: Lost, n_legal: int | None, objection: str | None
 ) -> str:
-    where = f"the text leaves the grammar at byte {n_legal}"
+    leaves = f"the text leaves the grammar at byte {n_legal}"
+    where = leaves if n_legal is not None else f"the checker refuses the text: {objection}"
     match verdict:
         case Verdict.OK:
             return ""

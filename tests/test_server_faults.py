@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,9 @@ from typing import Any
 import pytest
 from conftest import ROOT, Finished, pipeline
 from faulty_server import CANARY
+
+from pipeline.config_target import TargetConfig
+from pipeline.errors import ConfigError
 
 FAULTY = Path(__file__).parent / "faulty_server.py"
 SCHEMA = {
@@ -218,21 +223,33 @@ def test_a_command_that_serves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("given", "words"),
     [
-        (("target.url=ftp://x",), "is no address"),
-        (("target.url=http://x", "target.command='a {port}'"), "names a server that runs"),
-        (("target.command=serve",), "{port}"),
-        (("target.timeout=600",), "less than engine.time_limit=600"),
-        (("target.slots=0",), "target.slots=0 is too small"),
-        (("target.api=words",), "there is chat, completions"),
-        (("stages=[audit]",), "audit goes with target=inprocess"),
-        (("target=openai", "grammar=half_free"), "carries JSON Schemas only"),
+        ({"url": "ftp://x"}, "is no address"),
+        ({"url": "http://x:y"}, "is no address"),
+        ({"url": "http://x", "command": "a {port}"}, "names a server that runs"),
+        ({"command": "serve"}, "{port}"),
+        ({"timeout": 600.0}, "less than engine.time_limit=600"),
+        ({"slots": 0}, "target.slots=0 is too small"),
+        ({"api": "words"}, "there is chat, completions"),
+        ({"name": "nobody"}, "there is inprocess, server, openai"),
     ],
 )
-def test_what_cannot_be_meant(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
-    given = arguments if arguments[0].startswith("target=") else ("target=server", *arguments)
-    done = pipeline(tmp_path, "run", *given)
+def test_what_cannot_be_meant(given: dict[str, Any], words: str) -> None:
+    target = replace(TargetConfig(name="server"), **given)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        target.check(600.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("audit", "target=server"), "audit goes with target=inprocess"),
+        (("run", "target=openai", "grammar=half_free"), "carries JSON Schemas only"),
+    ],
+)
+def test_what_a_server_cannot_do(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    done = pipeline(tmp_path, *arguments)
     assert done.code == 2
     assert words in done.err, done.err
     assert not done.folder.exists()

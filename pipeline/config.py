@@ -205,11 +205,11 @@ def settings(composed: DictConfig) -> Settings:
     if made.runtime.n_seq > 256:
         raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} is more than llama.cpp's 256.")
     made.target.check(made.engine.time_limit)
-    _check_libraries(made.runtime)
+    check_libraries(made.runtime)
     return made
 
 
-def _check_libraries(runtime: RuntimeConfig) -> None:
+def check_libraries(runtime: RuntimeConfig) -> None:
     """Libraries of one's own must be there, and llama.cpp's under the name it is looked for."""
     for key in ("llama_lib", "llguidance_lib"):
         file = getattr(runtime, key)

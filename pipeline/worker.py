@@ -142,8 +142,15 @@ def main() -> None:
     job = Job.from_json(json.loads(sys.stdin.readline()))
     threading.Thread(target=_die_with_the_parent, daemon=True).start()
     _choose_libraries(job)
-    from pipeline.stages import run_job
-
+    try:
+        from pipeline.stages import run_job
+    except (OSError, AttributeError, RuntimeError) as error:
+        chosen = [file for file in (job.llama_lib, job.llguidance_lib) if file is not None]
+        if not chosen:
+            raise
+        said = " ".join(str(error).split())[:300]
+        channel.send("refused", message=f"{' or '.join(chosen)} cannot be used: {said}")
+        return
     run_job(job, channel)
 
 

@@ -14,8 +14,9 @@ from itertools import accumulate
 
 from pipeline import validate
 from pipeline.evaluate import Judged, state_of
+from pipeline.job_target import SENTINEL
 from pipeline.oracle import ByteGrammar, TokenOracle
-from pipeline.suites import SENTINEL, Case
+from pipeline.suites import Case
 from pipeline.targets.answer import Answer
 from pipeline.verdict import Bytes, Cause, Facts, Lost, Verdict, judge
 

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from pipeline import provenance, sources, suites, tables
 from pipeline.config import Settings, data_folder
 from pipeline.errors import ConfigError, InputRefused, ResultsError, SourceError
-from pipeline.job_target import TargetRef
+from pipeline.job_target import SENTINEL, TargetRef
 from pipeline.supervise import Death, supervise
 from pipeline.verdict import Cause, End, Verdict
 from pipeline.worker import FileRef, Job, SuiteRef
@@ -190,7 +190,7 @@ def _chosen(settings: Settings) -> list[Chosen]:
         raise ConfigError(f"two of the chosen suite files are named alike: {', '.join(names)}.")
     if not target.remote:
         return out
-    others = [suite for suite in out if suite.name != suites.SENTINEL]
+    others = [suite for suite in out if suite.name != SENTINEL]
     return [*others, _sentinel(settings, target)]
 
 
@@ -198,7 +198,7 @@ def _sentinel(settings: Settings, target: TargetRef) -> Chosen:
     """The cases that show whether a server enforces anything; never narrowed."""
     path = _dataset(settings.target.sentinel)
     cases = [c.id for c in suites.load(path).cases if target.carries(c.grammar.kind)]
-    return Chosen(path, suites.SENTINEL, tuple(cases))
+    return Chosen(path, SENTINEL, tuple(cases))
 
 
 def _dataset(file: str) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from pipeline import tables
-from pipeline.suites import SENTINEL
+from pipeline.job_target import SENTINEL
 from pipeline.verdict import BADNESS, Verdict
 
 _WORST = 6

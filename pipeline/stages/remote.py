@@ -9,10 +9,9 @@ from itertools import chain
 
 from pipeline import cell_rows, replies
 from pipeline.errors import PipelineError
-from pipeline.job_target import OPENAI
+from pipeline.job_target import OPENAI, SENTINEL
 from pipeline.oracle import ByteGrammar
 from pipeline.stages.workbench import Workbench
-from pipeline.suites import SENTINEL
 from pipeline.targets import Request, openai, prompt_ids
 from pipeline.targets.answer import Answer, Interface
 from pipeline.targets.openai import OpenAI

@@ -4,19 +4,18 @@ Symbols are characters; a pair that spells a token can be merged, and merging go
 pair can. Written against `llm_tokenizer_spm_session` in llama.cpp's `src/llama-vocab.cpp`, whose
 result it equals; the ways to it are its own. A short text is merged over a list, which is fast
 because it is short. A long one is merged in pieces where that is provably the same
-(`keep_apart`), so that the time grows with the text and not with its square, whatever the text.
+(`_keep_apart`), so that the time grows with the text and not with its square, whatever the text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 Scores = Mapping[str, float]
-"""The score of every text that is a token; finite or -inf is not among them."""
+"""The score of every text that is a token, none of them -inf."""
 
 SHORT = 96
 """Characters up to which a list beats a heap."""
@@ -26,14 +25,21 @@ _TOO_LONG = 1024
 _NEVER = float("-inf")
 
 
+Story = list[tuple[float, str, str]]
+"""Of each merge in order: its score, then the first and the last symbol after it."""
+
+
 def merge(text: str, scores: Scores) -> list[str]:
     """The tokens and left-over characters of a text, in order."""
-    return _merge_short(list(text), scores) if len(text) <= SHORT else _merge_long(text, scores)
+    return _over_list(text, scores)[0] if len(text) <= SHORT else _in_pieces(text, scores)
 
 
-def _merge_short(symbols: list[str], scores: Scores) -> list[str]:
+def _over_list(text: str, scores: Scores) -> tuple[list[str], Story]:
+    """Merge a short text: its tokens, and the story of its two ends."""
     score = scores.get
+    symbols = list(text)
     pairs = [score(one + two, _NEVER) for one, two in pairwise(symbols)]
+    story: Story = []
     while pairs:
         best = max(pairs)
         if best == _NEVER:
@@ -45,19 +51,51 @@ def _merge_short(symbols: list[str], scores: Scores) -> list[str]:
             pairs[at - 1] = score(symbols[at - 1] + merged, _NEVER)
         if at < len(pairs):
             pairs[at] = score(merged + symbols[at + 1], _NEVER)
-    return symbols
+        story.append((best, symbols[0], symbols[-1]))
+    return symbols, story
+
+
+def _over_heap(text: str, scores: Scores) -> tuple[list[str], Story]:
+    """The same for a text of any length; a symbol is known by where it begins."""
+    n, score = len(text), scores.get
+    end = [*range(1, n + 1)]  # of the symbol that begins here; 0 once that is merged away
+    before = [*range(-1, n)]  # where the symbol before begins
+    found = [score(text[i : i + 2], _NEVER) for i in range(n - 1)]
+    heap = [(-best, i, i + 1, i + 2) for i, best in enumerate(found) if best != _NEVER]
+    heapify(heap)
+    story: Story = []
+    first, last = text[0], text[-1]
+    while heap:
+        cost, left, middle, right = heappop(heap)
+        if end[left] != middle or end[middle] != right:
+            continue  # one of the two has grown or is gone
+        end[left], end[middle] = right, 0
+        if right < n:
+            before[right] = left
+            if (best := score(text[left : end[right]], _NEVER)) != _NEVER:
+                heappush(heap, (-best, left, right, end[right]))
+        else:
+            last = text[left:]
+        if left == 0:
+            first = text[:right]
+        elif (best := score(text[before[left] : right], _NEVER)) != _NEVER:
+            heappush(heap, (-best, before[left], left, right))
+        story.append((-cost, first, last))
+    tokens: list[str] = []
+    place = 0
+    while place < n:
+        tokens.append(text[place : end[place]])
+        place = end[place]
+    return tokens, story
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A text merged on its own, and the story of its two ends."""
+    """A text merged on its own."""
 
     text: str
     tokens: list[str]
-    story: list[tuple[float, int, int]]
-    """Of each merge in order: its score, then where the first symbol ends and the last begins.
-
-    The state before the first merge has no entry: one character at either end."""
+    story: Story
 
     def cut(self) -> int:
         """The last token boundary in the first three quarters, else the first one there is."""
@@ -68,41 +106,6 @@ class _Piece:
                 break
             best = place
         return best
-
-
-def _alone(text: str, scores: Scores) -> _Piece:
-    """Merge a text over a heap; a symbol is known by where it begins."""
-    n, score = len(text), scores.get
-    end = [*range(1, n + 1)]  # of the symbol that begins here; 0 once that is merged away
-    before = [*range(-1, n)]  # where the symbol before begins
-    heap = [
-        (-found, i, i + 1, i + 2)
-        for i in range(n - 1)
-        if (found := score(text[i : i + 2])) is not None
-    ]
-    heapify(heap)
-    story: list[tuple[float, int, int]] = []
-    last = n - 1
-    while heap:
-        cost, left, middle, right = heappop(heap)
-        if end[left] != middle or end[middle] != right:
-            continue  # one of the two has grown or is gone
-        end[left], end[middle] = right, 0
-        if right < n:
-            before[right] = left
-            if (found := score(text[left : end[right]])) is not None:
-                heappush(heap, (-found, left, right, end[right]))
-        else:
-            last = left
-        if left and (found := score(text[before[left] : right])) is not None:
-            heappush(heap, (-found, before[left], left, right))
-        story.append((-cost, end[0], last))
-    tokens: list[str] = []
-    place = 0
-    while place < n:
-        tokens.append(text[place : end[place]])
-        place = end[place]
-    return _Piece(text, tokens, story)
 
 
 def _keep_apart(left: _Piece, right: _Piece, scores: Scores) -> bool:
@@ -124,26 +127,38 @@ def _keep_apart(left: _Piece, right: _Piece, scores: Scores) -> bool:
         if next_left == next_right == _NEVER:
             return True
         if next_left >= next_right:
-            ending = left.text[a[i][2] :]
+            ending = a[i][2]
             i += 1
         else:
-            beginning = right.text[: b[j][1]]
+            beginning = b[j][1]
             j += 1
 
 
-def _merge_long(text: str, scores: Scores) -> list[str]:
+def _in_pieces(text: str, scores: Scores) -> list[str]:
     """Merge in pieces that keep apart; equal pieces, as in a run of one character, only once."""
-    alone = cache(lambda part: _alone(part, scores))  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType, reportUnknownArgumentType]
-    apart = cache(lambda one, two: _keep_apart(alone(one), alone(two), scores))  # pyright: ignore
+    pieces: dict[str, _Piece] = {}
+    apart: dict[tuple[str, str], bool] = {}
+
+    def alone(part: str) -> _Piece:
+        if part not in pieces:
+            way = _over_list if len(part) <= SHORT else _over_heap
+            pieces[part] = _Piece(part, *way(part, scores))
+        return pieces[part]
+
+    def keep_apart(one: str, two: str) -> bool:
+        if (one, two) not in apart:
+            apart[one, two] = _keep_apart(alone(one), alone(two), scores)
+        return apart[one, two]
+
     done: list[str] = []
     place = 0
     while place < len(text):
         window = text[place : place + _WINDOW]
         piece = window if len(window) < _WINDOW else window[: alone(window).cut()]
         place += len(piece)
-        while done and not apart(done[-1], piece):
+        while done and not keep_apart(done[-1], piece):
             piece = done.pop() + piece
             if len(piece) > _TOO_LONG:
-                return _alone(text, scores).tokens
+                return _over_heap(text, scores)[0]
         done.append(piece)
     return [token for piece in done for token in alone(piece).tokens]

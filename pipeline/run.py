@@ -204,6 +204,7 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         tokenizer=model.name if own else tokenizer.name,
         weights=None,
         tokens=None,
+        prefix_scheme=settings.tokenizer.prefix_scheme,
         seed=model.seed,
         cache=str(sources.cache_dir()),
         builders=tuple(settings.builder.use),
@@ -359,5 +360,6 @@ def _without_paths(job: dict[str, Any]) -> dict[str, Any]:
         "tokenizer": job["tokenizer"],
         "weights_sha256": job["weights"]["sha256"] if job["weights"] else None,
         "tokens_sha256": job["tokens"]["sha256"] if job["tokens"] else None,
+        "prefix_scheme": job["prefix_scheme"],
         "seed": job["seed"],
     }

@@ -27,7 +27,8 @@ from pipeline.vocabulary import META_SPACE, UNRENDERED, VocabType, Vocabulary
 _META = META_SPACE.decode()
 _BYTE = 0xDC00
 """The lone surrogate that stands for byte 0; no text in UTF-8 has it."""
-_META_AS_BYTES = "".join(chr(_BYTE + byte) for byte in META_SPACE)
+_LONE = [chr(_BYTE + byte) for byte in range(256)]
+_META_AS_BYTES = "".join(_LONE[byte] for byte in META_SPACE)
 
 _NO_TOKEN = -1
 _LEAST = -3.0e38
@@ -203,10 +204,14 @@ class _Symbols(dict[bytes, str]):
     """Symbols of `_SYMBOLS` as the encoder has them, each read once."""
 
     def __missing__(self, symbol: bytes) -> str:
+        first, second = symbol[0], symbol[1:2]
+        broken = first >= 0xC0 and not b"\x80" <= second < b"\xc0"  # told without an exception
         try:
-            read = symbol.decode().replace(_META, " ")
+            read = None if broken else symbol.decode().replace(_META, " ")
         except UnicodeDecodeError:
-            read = "".join([chr(_BYTE + byte) for byte in symbol])
+            read = None
+        if read is None:
+            read = "".join(map(_LONE.__getitem__, symbol))
         if len(symbol) <= _MEMORABLE:
             self[symbol] = read
         return read

@@ -48,6 +48,8 @@ class Job:
     """The model's GGUF; None to forge one around the tokenizer."""
     tokens: FileRef | None
     """The tokenizer's file; None where the model brings its own."""
+    prefix_scheme: str
+    """`auto` or a `prefix.SpmPrefixScheme`: how prompts are encoded on SentencePiece."""
     seed: int
     """Of the forged weights."""
     cache: str

@@ -27,6 +27,7 @@ def job(file: Path, **changes: Any) -> Job:
         "tokenizer": "faulty",
         "weights": None,
         "tokens": FileRef(os.fspath(file), "0" * 64),
+        "prefix_scheme": "auto",
         "seed": 0,
         "cache": os.fspath(sources.cache_dir()),
         "builders": ("fixed",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipeline import audit, exactness, specials
-from pipeline.builders import Tokenize, bridge
+from pipeline.builders import Tokenize
 from pipeline.stages.workbench import Workbench
 from pipeline.verdict import End
 from pipeline.worker import Row
@@ -24,7 +24,7 @@ def run(bench: Workbench) -> None:
         wrong = list(audit.wrong_tokens(bench.vocabulary, table))
         mode = audit.tokenize_mode(table, bench.material)
         facts = audit.table_row(bench.vocabulary, table, wrong, mode)
-        status: Row = {"status": "ok", "reason": ""}
+        status: Row = {"status": "ok", "reason": table.note}
         rows: dict[str, Iterator[Row]] = {
             "tokens": iter(wrong),
             "masks": audit.mask_rows(bench.vocabulary, table, bench.engine),
@@ -40,13 +40,12 @@ def _exactness_rows(bench: Workbench, name: str, probes: list[bytes]) -> Iterato
     table = bench.tables[name]
     tokenizer = bench.engine.tokenizer(table)
     tokenize: Tokenize = table.tokenize or tokenizer.tokenize
-    canonical = bridge.raw_tokenize(bench.material.vocab)
     survives = bench.material.survives
     found = exactness.measure(
         bench.vocabulary,
         tokenize,
-        canonical if bench.exact_runtime else None,
-        survives if table.tokenize else lambda _: True,
+        bench.canonical,
+        survives if table.calls_llama else lambda _: True,
         probes,
     )
     for probed in found:

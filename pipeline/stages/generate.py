@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
-from pipeline import builders, provenance
+from pipeline import builders, provenance, walks
 from pipeline.builders import TokenTable, bridge
 from pipeline.constraint import Mask
-from pipeline.decode import Cell, Transcript
+from pipeline.decode import Cell, Origin, Transcript
 from pipeline.evaluate import evaluate
 from pipeline.stages.workbench import Workbench
 from pipeline.targets import Request
@@ -33,6 +33,7 @@ def run(bench: Workbench) -> None:
         n_threads=bench.n_threads,
         drop_on_error=bench.job.on_error == "drop",
         observe=None if bench.judged_masks == "off" else watcher.observe,
+        encoder=bench.prompt_encoder,
     )
     requests = list(_requests(bench, target.name))
     watcher.requests = {request.key: request for request in requests}
@@ -58,6 +59,8 @@ def run(bench: Workbench) -> None:
             "text_valid": judged.text_valid,
             "output": judged.output,
             "n_tokens": len(transcript.steps),
+            "n_forced": sum(step.origin is Origin.FORCED for step in transcript.steps),
+            "n_non_canonical": _n_non_canonical(bench, transcript),
             "ended": transcript.end.value,
             "lost_at_step": loss.step if loss else None,
             "culprit_step": judged.culprit,
@@ -69,6 +72,13 @@ def run(bench: Workbench) -> None:
         bench.channel.rows("states", watcher.rows.pop(request.key, []))
         bench.channel.rows("steps", _step_rows(bench, request, transcript, table))
         bench.channel.rows("cells", [row])
+
+
+def _n_non_canonical(bench: Workbench, transcript: Transcript) -> int:
+    """Tokens that stand where the canonical split of the same text has others."""
+    pieces = [bench.vocabulary.rendered[step.token] for step in transcript.steps]
+    pieces = [piece for piece in pieces if piece]
+    return walks.n_non_canonical(pieces, bench.canonical_pieces(b"".join(pieces)))
 
 
 class _Watcher:
@@ -150,12 +160,15 @@ def _cell_row(bench: Workbench, target: str, request: Request) -> Row:
             request.max_tokens,
             job.on_error,
             builders.get(request.builder).version,
+            *([bench.scheme] if bench.prompt_encoder else []),
         ),
         "verdict": None,
         "cause": None,
         "text_valid": False,
         "output": None,
         "n_tokens": None,
+        "n_forced": None,
+        "n_non_canonical": None,
         "ended": None,
         "lost_at_step": None,
         "culprit_step": None,
@@ -163,6 +176,7 @@ def _cell_row(bench: Workbench, target: str, request: Request) -> Row:
         "engine_error": None,
         "reason": None,
         "tokenize": table.tokenize_mode if table else None,
+        "prefix_scheme": bench.scheme,
         "prompt_ids": None,
         **made_by,
         "device": bench.device,

@@ -9,6 +9,7 @@ from pipeline import decode, llama
 from pipeline.builders import TokenTable
 from pipeline.constraint import Engine
 from pipeline.decode import Transcript
+from pipeline.spm import SpmEncoder
 from pipeline.targets import Request
 from pipeline.vocabulary import Vocabulary
 
@@ -33,7 +34,9 @@ class InProcess:
         n_threads: int,
         drop_on_error: bool,
         observe: decode.Observer | None = None,
+        encoder: SpmEncoder | None = None,
     ) -> None:
+        """`encoder` encodes prompts where a tokenizer's prefix scheme is not llama.cpp's own."""
         self.device = device
         self._model = model
         self._vocabulary = vocabulary
@@ -43,14 +46,24 @@ class InProcess:
         self._n_threads = n_threads
         self._drop_on_error = drop_on_error
         self._observe = observe
+        self._encoder = encoder
 
     def prompt_ids(self, prompt: str) -> tuple[int, ...]:
         """The prompt as llama.cpp's server encodes it (`add_special`, `parse_special`).
 
-        A vocabulary that adds nothing of its own to an empty prompt still needs one token to
-        start from: its BOS, else id 0.
+        Under another prefix scheme it is encoded by ours, with the same tokens added. A vocabulary
+        that adds nothing of its own to an empty prompt still needs one token to start from: its
+        BOS, else id 0.
         """
-        ids = self._model.vocab.tokenize(prompt.encode(), add_special=True, parse_special=True)
+        vocab, data = self._model.vocab, prompt.encode()
+        if self._encoder is None:
+            ids = vocab.tokenize(data, add_special=True, parse_special=True)
+        else:
+            ids = [
+                *([self._vocabulary.bos] if vocab.adds("bos") else []),
+                *self._encoder.encode(data),
+                *([self._vocabulary.eos] if vocab.adds("eos") else []),
+            ]
         return tuple(ids) or (max(self._vocabulary.bos, 0),)
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:

@@ -217,9 +217,13 @@ class Model:
 
     def meta(self, key: str) -> str | None:
         """A metadata value of the file as text, None where the key is absent."""
-        buffer = ctypes.create_string_buffer(4096)
-        n = _meta(self.handle, key.encode(), buffer, len(buffer))
-        return buffer.value.decode("utf-8", "replace") if n >= 0 else None
+        room = 4096
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            n = _meta(self.handle, key.encode(), buffer, room)
+            if n < room:
+                return buffer.value.decode("utf-8", "replace") if n >= 0 else None
+            room = n + 1
 
     def close(self) -> None:
         """Free the model; harmless when done twice."""

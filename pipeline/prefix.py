@@ -27,10 +27,10 @@ class SpmPrefixScheme(StrEnum):
     right for every GGUF it runs; transformers with `legacy=True`."""
     ONCE = "once"
     """The whole text gets a space before it is split: one in front of a leading special token is
-    left standing alone.
+    left standing alone, unless the token is the BOS, the EOS or the unknown one.
 
-    SentencePiece with user-defined pieces; transformers' slow tokenizer with `legacy=False` where
-    the special token is only an added token."""
+    transformers' slow tokenizer with `legacy=False`, where the special token is only an added one,
+    and splintr's `mistral_v2`."""
     ONCE_SWALLOWED = "once_swallowed"
     """As `ONCE`, but what would stand alone in front of a leading special token is dropped.
 

@@ -13,6 +13,7 @@ What a part of a text is merged to is remembered, so natural text costs a look-u
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -22,12 +23,13 @@ from pipeline.cuts import Cuts
 from pipeline.merge import Scores, merge
 from pipeline.partition import Partition
 from pipeline.prefix import SpmPrefixScheme
-from pipeline.vocabulary import META_SPACE, UNRENDERED, VocabType, Vocabulary
+from pipeline.vocabulary import META_SPACE, UNRENDERED, Attr, VocabType, Vocabulary
 
 _META = META_SPACE.decode()
 _BYTE = 0xDC00
 """The lone surrogate that stands for byte 0; no text in UTF-8 has it."""
 _LONE = [chr(_BYTE + byte) for byte in range(256)]
+_LONE_BYTES = {bytes([byte]): _LONE[byte] for byte in range(0x80, 256)}
 _META_AS_BYTES = "".join(_LONE[byte] for byte in META_SPACE)
 
 _NO_TOKEN = -1
@@ -107,8 +109,16 @@ class SpmEncoder:
             text: max(scores[token], _LEAST) for text, token in self._ids.items()
         }
         self._bytes = _byte_tokens(vocabulary)
+        unknown = (vocabulary.attrs & int(Attr.UNKNOWN)) != 0
+        self._own = {vocabulary.bos, vocabulary.eos, *unknown.nonzero()[0].tolist()}
         self._cuts = Cuts(self._scores)
         self._parts = _Parts(self._merged)
+
+    def under(self, scheme: SpmPrefixScheme) -> SpmEncoder:
+        """The same encoder under another scheme; both share their tables."""
+        twin = copy.copy(self)
+        twin._scheme = scheme
+        return twin
 
     def encode(self, data: bytes) -> list[int]:
         """The ids of a text. Raises LookupError where llama.cpp dies: a byte without a token."""
@@ -116,7 +126,7 @@ class SpmEncoder:
         special_before = False
         for fragment in self._partition(data):
             if isinstance(fragment, int):
-                if not out and self._scheme.stands_alone:
+                if not out and self._scheme.stands_alone and fragment not in self._own:
                     out += self._ids_of(" ")
                 out.append(fragment)
                 special_before = True
@@ -197,21 +207,20 @@ def _as_llama_reads(data: bytes) -> str:
         return data.decode().replace(_META, " ")
     except UnicodeDecodeError:
         symbols = _SYMBOLS.findall(data.replace(b" ", META_SPACE))
-        return "".join(map(_Symbols().__getitem__, symbols))
+        return "".join(map(_Symbols(_LONE_BYTES).__getitem__, symbols))
 
 
 class _Symbols(dict[bytes, str]):
     """Symbols of `_SYMBOLS` as the encoder has them, each read once."""
 
     def __missing__(self, symbol: bytes) -> str:
-        first, second = symbol[0], symbol[1:2]
-        broken = first >= 0xC0 and not b"\x80" <= second < b"\xc0"  # told without an exception
-        try:
-            read = None if broken else symbol.decode().replace(_META, " ")
-        except UnicodeDecodeError:
-            read = None
-        if read is None:
-            read = "".join(map(_LONE.__getitem__, symbol))
-        if len(symbol) <= _MEMORABLE:
-            self[symbol] = read
-        return read
+        # A broken start is told by its second byte: an exception costs more than all the rest.
+        if symbol[0] < 0xC0 or b"\x80" <= symbol[1:2] < b"\xc0":
+            try:
+                read = symbol.decode().replace(_META, " ")
+            except UnicodeDecodeError:
+                return "".join([_LONE[byte] for byte in symbol])
+            if len(symbol) <= _MEMORABLE:
+                self[symbol] = read
+            return read
+        return "".join([_LONE[byte] for byte in symbol])

@@ -77,6 +77,8 @@ class Job:
     strings_suite: str | None
     """The file of accept/reject strings."""
     audit_seed: int
+    references: str | None
+    """The Python that is asked for reference tokenizers' ids; None for none, `here` for this."""
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Job:

@@ -64,6 +64,7 @@ def _vocabulary_facts(bench: Workbench) -> Row:
         "vocab_type": vocabulary.type.value,
         "n_disagreements": len(vocabulary.disagreements),
         "add_space_prefix": vocabulary.add_space_prefix,
+        "prefix_scheme": bench.scheme,
         "clean_spaces": vocabulary.clean_spaces,
         "eos": vocabulary.eos,
         "eot": vocabulary.eot,

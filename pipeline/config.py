@@ -133,8 +133,8 @@ class AuditConfig:
     """Grammars that are walked beside the chosen suites: choices at spaces and punctuation."""
     strings_suite: str | None = "strings.yaml"
     """Grammars with strings to accept and reject; null for none."""
-    references: str | None = None
-    """The Python whose reference tokenizers are asked where a prefix goes; `here` for this one."""
+    references: list[str] = field(default_factory=list[str])
+    """Pythons whose reference tokenizers are asked where a prefix goes; `here` for this one."""
 
 
 @dataclass

@@ -17,6 +17,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 Encode = Callable[[str], list[int]]
@@ -29,38 +31,31 @@ _SPLINTR = {
 
 
 def _sentencepiece(request: dict[str, Any]) -> Iterator[tuple[str, Encode]]:
-    import sentencepiece
-
+    sentencepiece: Any = import_module("sentencepiece")
     processor = sentencepiece.SentencePieceProcessor(model_file=request["model"])
-    yield f"sentencepiece {sentencepiece.__version__}", processor.encode
+    yield f"sentencepiece {version('sentencepiece')}", processor.encode
 
 
 def _mistral_common(request: dict[str, Any]) -> Iterator[tuple[str, Encode]]:
-    import mistral_common
-    from mistral_common.tokens.tokenizers.sentencepiece import SentencePieceTokenizer
-
-    tokenizer = SentencePieceTokenizer(request["model"])
-    name = f"mistral-common {mistral_common.__version__}"
+    module: Any = import_module("mistral_common.tokens.tokenizers.sentencepiece")
+    tokenizer = module.SentencePieceTokenizer(request["model"])
+    name = f"mistral-common {version('mistral-common')}"
     yield name, lambda text: tokenizer.encode(text, bos=False, eos=False)
 
 
 def _splintr(request: dict[str, Any]) -> Iterator[tuple[str, Encode]]:
-    import importlib.metadata
-
-    import splintr
-
+    splintr: Any = import_module("splintr")
     if carried := _SPLINTR.get(request["sha256"]):
         tokenizer = splintr.Tokenizer.from_pretrained(carried)
-        yield f"splintr {importlib.metadata.version('splintr-rs')} {carried}", tokenizer.encode
+        yield f"splintr {version('splintr-rs')} {carried}", tokenizer.encode
 
 
 def _transformers(request: dict[str, Any]) -> Iterator[tuple[str, Encode]]:
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
-    import transformers
-
+    transformers: Any = import_module("transformers")
     if int(transformers.__version__.split(".")[0]) != 4:
         raise ImportError("the slow Llama tokenizer ended with transformers 4")
-    version = f"transformers {transformers.__version__}"
+    name = f"transformers {transformers.__version__}"
     marker = transformers.AddedToken(request["marker"], special=True)
     added: dict[str, Any] = {"added_tokens_decoder": {request["marker_id"]: marker}}
     additional: dict[str, Any] = {"additional_special_tokens": [request["marker"]]}
@@ -74,7 +69,7 @@ def _transformers(request: dict[str, Any]) -> Iterator[tuple[str, Encode]]:
             (fast, "fast, add_prefix_space", from_slow | {"add_prefix_space": True}),
         ):
             made = kind(request["model"], legacy=legacy, **options)
-            yield f"{version} {how}, legacy={str(legacy).lower()}", _plain(made)
+            yield f"{name} {how}, legacy={str(legacy).lower()}", _plain(made)
 
 
 def _plain(tokenizer: Any) -> Encode:
@@ -83,14 +78,13 @@ def _plain(tokenizer: Any) -> Encode:
 
 def _mistral_chats(request: dict[str, Any]) -> list[dict[str, Any] | None]:
     """Each conversation as mistral-common encodes it, from its messages and not from a text."""
-    from mistral_common.protocol.instruct.request import ChatCompletionRequest
-    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
-
-    tokenizer = MistralTokenizer.from_file(request["model"])
+    requests: Any = import_module("mistral_common.protocol.instruct.request")
+    tokenizers: Any = import_module("mistral_common.tokens.tokenizers.mistral")
+    tokenizer = tokenizers.MistralTokenizer.from_file(request["model"])
     out: list[dict[str, Any] | None] = []
     for messages in request["conversations"]:
         try:
-            asked = ChatCompletionRequest(messages=messages)
+            asked = requests.ChatCompletionRequest(messages=messages)
             found = tokenizer.encode_chat_completion(asked)
             out.append({"ids": found.tokens, "text": found.text})
         except Exception:  # a role that this version of the format does not have

@@ -119,7 +119,7 @@ def _prefix(tokenizers: pl.DataFrame, run: Path) -> str:
         if ours and scheme != declared.get(str(tokenizer)):
             continue
         ids = dict(group.select("text", "ids").iter_rows())
-        shown = [text for text in sorted(ids) if text[:1] != " " and text[-1:].isalpha()][:2]
+        shown = sorted((text for text in ids if " " not in text), key=len, reverse=True)[:2]
         two = ", ".join(f"{text} → {' '.join(map(str, ids[text]))}" for text in shown)
         rows.append([str(tokenizer), "prompts of runs" if ours else str(who), str(scheme), two])
     parts = ["Where SentencePiece's dummy prefix goes\n" + _grid(rows), *_flags(run)]

@@ -77,8 +77,8 @@ class Job:
     strings_suite: str | None
     """The file of accept/reject strings."""
     audit_seed: int
-    references: str | None
-    """The Python that is asked for reference tokenizers' ids; None for none, `here` for this."""
+    references: tuple[str, ...]
+    """Pythons that are asked for reference tokenizers' ids; `here` stands for this one."""
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Job:
@@ -89,6 +89,7 @@ class Job:
             SuiteRef(suite["path"], tuple(suite["cases"])) for suite in data["suites"]
         )
         data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
+        data["references"] = tuple(data["references"])
         return Job(**data)
 
     def to_json(self) -> str:

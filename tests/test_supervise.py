@@ -44,7 +44,7 @@ def job(file: Path, **changes: Any) -> Job:
         "walks_suite": os.fspath(ROOT / "datasets" / "walks.yaml"),
         "strings_suite": None,
         "audit_seed": 0,
-        "references": None,
+        "references": (),
     }
     known = {name: value for name, value in plain.items() if name in Job.__dataclass_fields__}
     return Job(**known | changes)

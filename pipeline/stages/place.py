@@ -18,7 +18,7 @@ from pipeline.worker import Row
 LLAMA = "llama.cpp"
 OURS = "byte-exact"
 HERE = "here"
-"""The value of `audit.references` that stands for the Python in use."""
+"""In `audit.references`: the Python in use."""
 
 
 def run(bench: Workbench) -> None:
@@ -41,19 +41,26 @@ def _own_answers(bench: Workbench, placement: Placement) -> Iterator[Answer]:
 
 
 def _references(bench: Workbench, placement: Placement) -> Iterator[Answer]:
-    """Those of the Python named by `audit.references`, where there is a `tokenizer.model`."""
+    """Those of the Pythons of `audit.references`, where there is a `tokenizer.model` to give them.
+
+    An implementation that several of them have answers once.
+    """
     asked = bench.job.references
     found = _tokenizer_model(bench) if asked else None
-    if asked is None or found is None:
+    if found is None:
         return
-    python = sys.executable if asked == HERE else asked
-    try:
-        yield from placement.ask(python, *found)
-    except (OSError, ValueError) as error:
-        raise PipelineError(
-            f"audit.references={asked}: no reference tokenizer answers from there ({error}). "
-            "Name the Python of an environment that has some, or `here`."
-        ) from None
+    seen: set[str] = set()
+    for python in asked:
+        try:
+            for answer in placement.ask(sys.executable if python == HERE else python, *found):
+                if answer.implementation not in seen:
+                    seen.add(answer.implementation)
+                    yield answer
+        except (OSError, ValueError) as error:
+            raise PipelineError(
+                f"audit.references: no reference tokenizer answers from {python} ({error}). Name "
+                "the Python of an environment that has some, or `here`."
+            ) from None
 
 
 def _tokenizer_model(bench: Workbench) -> tuple[Path, str] | None:

@@ -36,10 +36,16 @@ def render(template: str, messages: Messages, *, bos: str, eos: str) -> str:
     Raises `Unrenderable` for a conversation the template refuses, and for a broken template.
     """
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-    environment.globals.update(raise_exception=_refuse, strftime_now=_no_time)  # pyright: ignore[reportUnknownMemberType]
-    values: dict[str, Any] = {"messages": messages, "bos_token": bos, "eos_token": eos}
+    values: dict[str, Any] = {
+        "messages": messages,
+        "bos_token": bos,
+        "eos_token": eos,
+        "add_generation_prompt": True,
+        "raise_exception": _refuse,
+        "strftime_now": _no_time,
+    }
     try:
-        return environment.from_string(template).render(**values, add_generation_prompt=True)
+        return environment.from_string(template).render(values)
     except (TemplateError, TypeError, ValueError, LookupError) as error:
         raise Unrenderable(f"{type(error).__name__}: {error}") from None
 

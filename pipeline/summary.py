@@ -5,19 +5,25 @@ Rendered from tables alone; bytes of models never reach the terminal raw.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from pipeline import tables
+from pipeline.job_target import SENTINEL
 from pipeline.verdict import BADNESS, Verdict
 
 _WORST = 6
+_FIRST = ("unfixed", "fixed", "exact")
+"""Builders whose columns come first, in this order."""
 
 AUDITED = "Token tables against true bytes"
 PROVED = "Masks against the byte oracle"
 GENERATED = "Generation"
+GREEDY = "What greedy tokenization loses (cells right under both)"
+ENFORCED = "Enforcement, apart from validity (the sentinel suite)"
 NOTE = "each: founding cases right, all cases right, engine errors; greedy: nothing is forced"
 
 _SAFE = {
@@ -31,13 +37,17 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     """The closing text of a run."""
     cells, tokenizers = tables.read(run, "cells"), tables.read(run, "tokenizers")
     parts: list[str] = []
-    if tokenizers.height:
-        parts.append(f"{AUDITED}\n{_grid(audited(tokenizers, tables.read(run, 'masks')))}")
+    parts.append(_titled(AUDITED, audited(tokenizers, tables.read(run, "masks"))))
     states, walks = tables.read(run, "states"), tables.read(run, "walks")
-    if states.height:
-        parts.append(f"{PROVED}\n{_grid(proved(states, walks))}")
+    parts.append(_titled(PROVED, proved(states, walks)))
+    parts.append(_prefix(tokenizers, run))
     if cells.height:
-        parts += [f"{GENERATED} ({NOTE})\n{_grid(section8(cells))}", _worst(cells)]
+        parts += [
+            _titled(f"{GENERATED} ({NOTE})", section8(cells)),
+            _titled(GREEDY, greedy_loses(cells)),
+            _titled(ENFORCED, enforcement(cells)),
+            _worst(cells),
+        ]
     if manifest["refused"]:
         parts.append("Refused:\n" + "\n".join(f"  {line}" for line in manifest["refused"]))
     if manifest["lost"]:
@@ -47,10 +57,15 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
+def _titled(title: str, rows: list[list[str]]) -> str:
+    """A table under its title; nothing where it has no rows."""
+    return f"{title}\n{_grid(rows)}" if len(rows) > 1 else ""
+
+
 def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
     """Sections 4.3 and 4.4: wrong tokens, bad tokens of the first masks, and what that means.
 
-    Rows of text, as of the two tables below; the first is the head.
+    Rows of text, as of the tables below; the first is the head.
     """
     bad = {
         (row["tokenizer"], row["builder"], row["probe"]): row["n_bad"]
@@ -110,6 +125,71 @@ def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
     return rows
 
 
+def _prefix(tokenizers: pl.DataFrame, run: Path) -> str:
+    """Where implementations put SentencePiece's dummy prefix, with two texts that show it."""
+    declared = dict(tokenizers.select("tokenizer", "prefix_scheme").drop_nulls().iter_rows())
+    told = tables.read(run, "prefix").filter("discriminating")
+    if told.is_empty():
+        return ""
+    rows = [["tokenizer", "implementation", "scheme", "two texts"]]
+    for (tokenizer, who, scheme), group in told.group_by(
+        ["tokenizer", "implementation", "scheme"], maintain_order=True
+    ):
+        ours = str(who).startswith("byte-exact/")
+        if ours and scheme != declared.get(str(tokenizer)):
+            continue
+        ids = dict(group.select("text", "ids").iter_rows())
+        shown = sorted((text for text in ids if " " not in text), key=len, reverse=True)[:2]
+        two = ", ".join(f"{text} → {' '.join(map(str, ids[text]))}" for text in shown)
+        rows.append([str(tokenizer), "prompts of runs" if ours else str(who), str(scheme), two])
+    parts = ["Where SentencePiece's dummy prefix goes\n" + _grid(rows), *_flags(run)]
+    return "\n".join([*parts, *_templates(run)])
+
+
+def _flags(run: Path) -> Iterator[str]:
+    """Section 9: what the two flags of `llama_tokenize` do about the space."""
+    for (tokenizer,), group in tables.read(run, "flags").group_by(
+        ["tokenizer"], maintain_order=True
+    ):
+        added = f"{int(group['space_added'].sum())} of {group.height}"
+        yield f"  {tokenizer}: add_special × parse_special, a space is added in {added}"
+
+
+def _templates(run: Path) -> Iterator[str]:
+    """Whether llama.cpp reads the file's own chat template as the references do."""
+    told = tables.read(run, "templates").filter(pl.col("ids").is_not_null())
+    told = told.filter(pl.col("declared") | ~pl.col("reference").str.starts_with("byte-exact/"))
+    for row in told.iter_rows(named=True):
+        at = row["first_difference"]
+        result = "same ids"
+        if at is not None:
+            one, two = (row[key][at : at + 2] for key in ("llama_pieces", "pieces"))
+            result = f"ids differ from {at} on: llama.cpp {one}, it {two}"
+        what = f"{row['tokenizer']}: chat template, {row['conversation']}"
+        yield f"  {what}, against {row['reference']}: {result}"
+
+
+def greedy_loses(cells: pl.DataFrame) -> list[list[str]]:
+    """What forcing saves, over the cells that are right under every builder that mends defect B."""
+    able = _to_be_right(cells).filter(pl.col("builder").is_in(["fixed", "exact"]))
+    if able["builder"].n_unique() < 2:
+        return []
+    same = ["model", "tokenizer", "suite", "case"]
+    right = able.group_by(same).agg((pl.col("verdict") == "ok").all().alias("right"))
+    able = able.join(right.filter("right"), on=same, how="semi", maintain_order="left")
+    if able.is_empty():
+        return []
+    rows = [["tokenizer", "builder", "cells", "tokens", "forced", "steps with a choice"]]
+    rows[0].append("tokens not canonical")
+    keys = ["tokenizer", "builder"]
+    for (tokenizer, builder), group in able.sort(keys).group_by(keys, maintain_order=True):
+        n, forced = int(group["n_tokens"].sum()), int(group["n_forced"].sum())
+        odd = f"{100 * int(group['n_non_canonical'].sum()) / max(n, 1):.0f} %"
+        rows.append([str(tokenizer), str(builder), f"{group.height}", f"{n}", f"{forced}"])
+        rows[-1] += [f"{n - forced}", odd]
+    return rows
+
+
 def _in_words(row: dict[str, Any]) -> str:
     if row["status"] != "ok":
         return f"{row['status']}: {row['reason']}"
@@ -119,11 +199,12 @@ def _in_words(row: dict[str, Any]) -> str:
         return f"NOT SAFE: {row['n_mark_wrong']} tokens are wrongly marked special or text"
     if row["end_is_wrong"]:
         return f"NOT SAFE: the runtime does not stop on the end id {row['claimed_end']}"
-    return _SAFE[0, row["tokenize"]]
+    return _SAFE[0, row["tokenize"]] + (f" ({row['reason']})" if row["reason"] else "")
 
 
 def section8(cells: pl.DataFrame) -> list[list[str]]:
     """Model, tokenizer/type, and for each builder: founding cases, all cases, engine errors."""
+    cells = _to_be_right(cells)
     builders = by_builder(cells)
     rows = [["model", "tokenizer/type", *builders]]
     for (model, tokenizer), group in cells.group_by(["model", "tokenizer"], maintain_order=True):
@@ -138,9 +219,15 @@ def section8(cells: pl.DataFrame) -> list[list[str]]:
     return rows
 
 
+def _to_be_right(cells: pl.DataFrame) -> pl.DataFrame:
+    """All but the sentinel cases, which ask whether a target enforces at all."""
+    return cells.filter(pl.col("suite") != SENTINEL)
+
+
 def by_builder(cells: pl.DataFrame) -> list[str]:
-    """The builders in the order of the tables: what is to be mended first, then by name."""
-    return sorted(cells["builder"].unique().to_list(), key=lambda name: (name != "unfixed", name))
+    """The builders in the order of the tables: what is to be mended and the remedies, by name."""
+    builders = cells["builder"].unique().to_list()
+    return sorted(builders, key=lambda b: (_FIRST.index(b) if b in _FIRST else len(_FIRST), b))
 
 
 def _score(cells: pl.DataFrame) -> str:
@@ -151,6 +238,27 @@ def _score(cells: pl.DataFrame) -> str:
     if founding.height:
         score = f"{founding.filter(verdict='ok').height}/{founding.height}, {score}"
     return score + (", greedy" if (cells["tokenize"] == "greedy").any() else "")
+
+
+def enforcement(cells: pl.DataFrame) -> list[list[str]]:
+    """What became of the sentinel cases: right answers to the others do not show enforcement."""
+    cells = cells.filter(suite=SENTINEL)
+    if not cells.height:
+        return []
+    cases = cells["case"].unique(maintain_order=True).to_list()
+    rows = [["tokenizer", "builder", *cases]]
+    for (tokenizer, builder), group in cells.group_by(["tokenizer", "builder"]):
+        came = {row["case"]: row for row in group.iter_rows(named=True)}
+        rows.append([str(tokenizer), str(builder), *(_came(came.get(case)) for case in cases)])
+    rows[1:] = sorted(rows[1:])
+    return rows
+
+
+def _came(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    status = row["http_status"]
+    return f"{row['verdict']}" + (f", HTTP {status}" if status is not None else "")
 
 
 def _worst(cells: pl.DataFrame) -> str:

@@ -443,19 +443,22 @@ OWN = {"path": {"file": "my suite.yaml"}}
         (ENUM, {"model": "own", "tokenizer": "own"}, "model=path model.path=own.gguf grammar"),
         (OWN, {"suite": "mine"}, "grammar=path 'grammar.path=\"my suite.yaml\"'"),
         ({}, {"suite": "enum"}, "grammar=enum"),
+        (ENUM, {"target": "server", "builder": "b10450"}, "target=server target.label=b10450"),
     ],
 )
 def test_the_command_names_what_the_tables_know(
     chosen: dict[str, Any], changes: Row, wanted: str
 ) -> None:
-    of = {"model": "tiny", "tokenizer": "mistral_v1", "suite": "enum", "case": "cjk"}
+    of = {"target": "inprocess", "model": "tiny", "tokenizer": "mistral_v1", "suite": "enum"}
+    of |= {"case": "cjk"}
     command = Recipe.of(chosen, KNOWN).command(of | {"builder": "fixed"} | changes)
     assert wanted in command
 
 
 @pytest.mark.parametrize("case", ["founding", "a 'quoted' \"case\", [odd]"])
 def test_the_command_is_one_that_the_pipeline_takes(case: str) -> None:
-    of = {"model": "tiny", "tokenizer": "mistral_v1", "suite": "enum", "builder": "fixed"}
+    of = {"target": "inprocess", "model": "tiny", "tokenizer": "mistral_v1", "suite": "enum"}
+    of |= {"builder": "fixed"}
     command = Recipe.of(ENUM, KNOWN).command(of | {"case": case})
     arguments = shlex.split(command)[3:]
     done = subprocess.run(

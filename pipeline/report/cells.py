@@ -32,7 +32,16 @@ _ABOUT = ("target", "model", "tokenizer", "builder", "suite")
 """What the cells of one file share."""
 
 _FACTS = (
-    *("ended", "n_tokens", "tokenize", "prompt_ids", "seed", "device", "engine", "llama_cpp"),
+    *(
+        "ended",
+        "n_tokens",
+        "n_forced",
+        "n_non_canonical",
+        "n_engine_errors",
+        "http_status",
+        "server",
+    ),
+    *("tokenize", "prefix_scheme", "prompt_ids", "seed", "device", "engine", "llama_cpp"),
     *("cell_key", "cell_hash", "model_sha256", "vocab_hash", "table_hash", "grammar_hash"),
     "case_hash",
 )

@@ -14,6 +14,7 @@ from pipeline.report.cells import Transcripts, name_of
 from pipeline.report.fitting import Index, Rows
 from pipeline.report.found import REPEAT, Found
 from pipeline.report.site import TABLE, Page
+from pipeline.summary import by_builder
 from pipeline.visible import visible
 
 FILE = "changes.html"
@@ -113,9 +114,9 @@ def _links(
 
 def _example(run: Found) -> list[str]:
     """Commands that fill this page."""
-    builders = run.cells["builder"].unique().sort(descending=True).to_list()
+    builders = by_builder(run.cells)
     of_run = f"run={run.name or 'latest'}"
-    first, second = (builders[0], builders[-1]) if len(builders) > 1 else ("unfixed", "fixed")
+    first, second = builders[:2] if len(builders) > 1 else ("unfixed", "fixed")
     return [
         f"python -m pipeline report {of_run} before.builder={first} after.builder={second}",
         "python -m pipeline report before.run=baseline after.run=latest",

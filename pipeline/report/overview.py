@@ -99,7 +99,15 @@ def _worst(cells: pl.DataFrame, made: Transcripts) -> list[dict[str, Any]]:
 def _grids(run: Found) -> list[dict[str, Any]]:
     """The tables of the console, each with what is said where it is empty."""
     cells, tokenizers, states = run.cells, run.table("tokenizers"), run.table("states")
-    return [
+    extra = [
+        _grid(title, "", rows, "")
+        for title, rows in (
+            (summary.GREEDY, summary.greedy_loses(cells)),
+            (summary.ENFORCED, summary.enforcement(cells)),
+        )
+        if rows
+    ]
+    always = [
         _grid(
             summary.GENERATED,
             summary.NOTE,
@@ -121,6 +129,7 @@ def _grids(run: Found) -> list[dict[str, Any]]:
             "audit.walks may have been off.",
         ),
     ]
+    return [*always[:1], *extra, *always[1:]]
 
 
 def _grid(title: str, note: str, rows: list[list[str]], empty: str) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
+from pipeline.job_target import IN_PROCESS
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -34,7 +36,10 @@ class Recipe:
         if tokenizer != model or model in self.known.get("tokenizer", ()):
             parts += self._named("tokenizer", tokenizer)
         parts += [*self._suite(row["suite"]), f"grammar.cases=[{_quoted(row['case'])}]"]
-        parts += [f"builder=[{_quoted(row['builder'])}]"]
+        if row["target"] == IN_PROCESS:
+            parts += [f"builder=[{_quoted(row['builder'])}]"]
+        else:  # where the server was is not on record; its build's label stands for the builder
+            parts += [f"target={row['target']}", f"target.label={_quoted(row['builder'])}"]
         return " ".join(["python -m pipeline run", *map(shlex.quote, parts)])
 
     def _named(self, group: str, name: str) -> list[str]:

@@ -130,7 +130,7 @@ def _further(run: Found, cells: pl.DataFrame, compared: bool) -> Iterator[Step]:
         yield Step(
             "See what a builder mends, cell by cell.",
             f"python -m pipeline report run={run.name} before.builder={builders[0]} "
-            f"after.builder={builders[-1]}",
+            f"after.builder={builders[1]}",
         )
     if run.manifest and cells.height:
         yield Step(

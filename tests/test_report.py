@@ -127,6 +127,18 @@ def test_a_cell_page_tells_the_steps(tmp_path: Path) -> None:
     assert (page.parent / href.partition("#")[0]).resolve().exists()
 
 
+def test_what_a_server_does_not_tell_is_not_called_wrong(tmp_path: Path) -> None:
+    """A server gives the ids it took, but neither its token table nor its masks."""
+    bad = cell(target="server", case="c", verdict="silent_corruption", culprit_step=0)
+    unsaid = step(bad, 0, token=7, true=b" x", claimed=None, n_allowed=None, origin=None)
+    made(tmp_path / "runs" / "a", {"cells": [bad], "steps": [unsaid]})
+    site = reported(tmp_path / "runs")
+    assert "token 7 x ; what the engine took it for is not known" in text(site, "index.html")
+    [page] = (site / "cells").iterdir()
+    [one] = data(site, f"cells/{page.name}", "cells")
+    assert one["steps"] == [[0, 7, "NORMAL", " x", None, 0, None, None]]
+
+
 def test_repeats_of_one_cell_each_have_their_place(tmp_path: Path) -> None:
     run = made(tmp_path / "runs" / "a", {"cells": [cell(case="c"), cell(case="c")]})
     cells = pl.read_parquet(run / "cells.parquet").with_columns(repeat=pl.Series([0, 1]))

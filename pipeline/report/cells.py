@@ -207,7 +207,8 @@ class _Steps:
 def _step(row: tuple[Any, ...]) -> list[Any]:
     """[step, token, attribute, true, claimed, rendered, allowed, origin, oracle, ids, reason].
 
-    0 for claimed or rendered bytes that are the true ones; shortened from the end where it can be.
+    0 for claimed or rendered bytes that are the true ones, None for those that nobody told (a
+    server's); shortened from the end where it can be.
     """
     _, step, token, attribute, true, claimed, rendered, allowed, origin, oracle, ids, reason = row
     shown = visible(true, 200)
@@ -216,8 +217,10 @@ def _step(row: tuple[Any, ...]) -> list[Any]:
         token,
         attribute,
         shown,
-        0 if claimed == true else visible(claimed, 200),
-        0 if rendered == true else visible(rendered, 200),
+        *(
+            0 if told == true else None if told is None else visible(told, 200)
+            for told in (claimed, rendered)
+        ),
         allowed,
         origin,
     ]

@@ -65,6 +65,7 @@ def _culprits(run: Found, made: Transcripts) -> list[dict[str, Any]]:
             "token": row["token"],
             "true": visible(row["true"], 60),
             "claimed": visible(row["claimed"], 60),
+            "told": row["claimed"] is not None,
             "wrong": row["true"] != row["claimed"],
             "tokenizer": visible(row["tokenizer"], 60),
             "builder": visible(row["builder"], 60),

@@ -120,7 +120,8 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
         )
     for verdict in ("truncated", "impossible", "checker_disagrees", "grammar_error"):
         if n := cells.filter(verdict=verdict).height:
-            yield Step(f"{n:,} cells came out {verdict}: {look(verdict).advice}")
+            cells_are = "1 cell is" if n == 1 else f"{n:,} cells are"
+            yield Step(f"{cells_are} {verdict.replace('_', ' ')}. {look(verdict).advice}")
     yield from _further(run, cells, compared)
 
 

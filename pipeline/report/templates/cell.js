@@ -62,10 +62,13 @@ const steps = (cell) => {
   const none = !cell.steps.length;
   at("no-steps").hidden = !none;
   at("steps-scroll").hidden = none;
-  const wrong = cell.steps.filter((step) => step[4] !== 0).length;
+  const wrong = cell.steps.filter((step) => typeof step[4] === "string").length;
+  const told = cell.steps.some((step) => step[4] !== null);
   at("steps-note").textContent = none
     ? ""
-    : `${cell.steps.length} steps; ${wrong || "no"} ${wrong === 1 ? "token has" : "tokens have"} other claimed bytes than true ones.`;
+    : told
+      ? `${cell.steps.length} steps; ${wrong || "no"} ${wrong === 1 ? "token has" : "tokens have"} other claimed bytes than true ones.`
+      : `${cell.steps.length} steps; what each token was claimed to be is not known: a server shows no token table and no masks.`;
   const lost = page.element("tr", { className: "lost" }, page.element("td", { colSpan: 8, textContent: `✕ The constraint was lost here${cell.error ? `: ${cell.error}` : "."}` }));
   for (const step of cell.steps) {
     if (step[0] === cell.lost) made.append(lost);
@@ -82,17 +85,17 @@ const row = (cell, [number, token, attribute, shown, claimed, rendered, allowed,
   const td = (...children) => tr.append(page.element("td", {}, ...children));
   tr.append(page.element("th", { scope: "row", textContent: number === cell.culprit ? `${number} ◀` : number, title: number === cell.culprit ? "the token that did it" : "" }));
   td(page.element("code", { textContent: token }), attribute === "NORMAL" ? "" : page.element("small", { textContent: attribute ?? "" }));
-  if (claimed === 0) {
+  if (typeof claimed !== "string") {
     td(page.bytes(shown));
-    td(page.element("span", { className: "note", textContent: "the same" }));
+    td(page.element("span", { className: "note", textContent: claimed === 0 ? "the same" : "not known" }));
   } else {
     td(page.bytes(shown, claimed));
     td(page.bytes(claimed, shown));
   }
-  if (rendered === 0) td(page.element("span", { className: "note", textContent: "as true" }));
+  if (typeof rendered !== "string") td(page.element("span", { className: "note", textContent: rendered === 0 ? "as true" : "not known" }));
   else td(rendered === "" ? page.element("span", { textContent: "not rendered" }) : page.bytes(rendered, shown));
-  tr.append(page.element("td", { className: "num", textContent: allowed === null ? "any" : allowed.toLocaleString("en") }));
-  td(how ?? "");
+  tr.append(page.element("td", { className: "num", textContent: allowed === null ? (how ? "any" : "–") : allowed.toLocaleString("en") }));
+  td(how ?? "–");
   const finding = page.element("td");
   if (oracle && oracle !== "exact") {
     const bad = !["incomplete_forced", "no_oracle", "after_divergence"].includes(oracle);

@@ -97,14 +97,33 @@ def write_suite(folder: Path, *cases: dict[str, Any]) -> str:
 
 
 def command(folder: Path) -> str:
-    return f"target.command='{sys.executable} {FAULTY} {{port}} {folder / 'pids'}'"
+    return f"target.command='{sys.executable} {FAULTY} {{port}} {folder / 'started'}'"
+
+
+def started(folder: Path) -> list[tuple[int, int]]:
+    """(process id, port) of every server that was started."""
+    file = folder / "started"
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [(int(pid), int(port)) for pid, port in map(str.split, lines)]
 
 
 def alive(folder: Path) -> list[int]:
-    """The servers of a folder that still run."""
-    pids = folder / "pids"
-    there = [int(line) for line in pids.read_text().split()] if pids.exists() else []
-    return [pid for pid in there if Path(f"/proc/{pid}").exists()]
+    """The servers that still run."""
+    return [pid for pid, _ in started(folder) if Path(f"/proc/{pid}").exists()]
+
+
+def watch(folder: Path) -> dict[str, str]:
+    """An environment in which every Python process writes down whom it contacts."""
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "def hook(event, given):\n"
+        "    if event in {'socket.connect', 'socket.sendto', 'socket.getaddrinfo'}:\n"
+        f"        with open({str(folder / 'contacted')!r}, 'a') as file:\n"
+        "            to = given[:2] if event == 'socket.getaddrinfo' else given[1]\n"
+        "            file.write(f'{to[0]} {to[1]}\\n')\n"
+        "sys.addaudithook(hook)\n"
+    )
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.getenv("PYTHONPATH"))))}
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +146,7 @@ def faults(
         folder,
         *("run", *ONE, "grammar=path", suite, command(folder), "target.label=faulty"),
         *("target.timeout=1.5", "target.slots=8"),
-        env={CANARY: canary[0], "HTTP_PROXY": canary[0], "http_proxy": canary[0]},
+        env={CANARY: canary[0], "HTTP_PROXY": canary[0], "http_proxy": canary[0], **watch(folder)},
     )
     return done, folder
 
@@ -156,7 +175,7 @@ def test_the_run_is_whole_and_says_what_was_lost(faults: tuple[Finished, Path]) 
     assert done.code == 1, done.err
     assert f"{lost} rows were lost" in done.out
     assert alive(folder) == []
-    assert len((folder / "pids").read_text().split()) > 1, "it was started again after it died"
+    assert len(started(folder)) > 1, "it was started again after it died"
 
 
 def test_u26_a_bad_grammar_answered_is_unenforced_and_one_refused_is_not(
@@ -195,9 +214,12 @@ def test_u30_cut_at_the_limit_is_its_own_verdict_even_if_it_parses(
 def test_nothing_but_the_address_is_contacted(
     faults: tuple[Finished, Path], canary: tuple[str, list[str]]
 ) -> None:
-    """Neither a proxy of the environment nor where a redirect leads."""
-    assert row(faults[0], "redirect")["http_status"] == 302
+    """Neither a proxy of the environment nor where a redirect leads, nor anybody else."""
+    done, folder = faults
+    assert row(done, "redirect")["http_status"] == 302
     assert canary[1] == []
+    contacted = {tuple(line.split()) for line in (folder / "contacted").read_text().splitlines()}
+    assert contacted == {("127.0.0.1", str(port)) for _, port in started(folder)}
 
 
 # --- no server at all ----------------------------------------------------------------------------

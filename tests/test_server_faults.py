@@ -181,7 +181,8 @@ def test_the_run_is_whole_and_says_what_was_lost(faults: tuple[Finished, Path]) 
 def test_u26_a_bad_grammar_answered_is_unenforced_and_one_refused_is_not(
     faults: tuple[Finished, Path],
 ) -> None:
-    """HTTP 200 and a text: whether the grammar compiled stands apart from the status."""
+    """A grammar fails to compile, the server logs it and answers free text with success
+    (ggml-org/llama.cpp #19051, #24144): whether it compiled stands apart from the status."""
     answered, refused = (row(faults[0], f"bad_grammar_{how}") for how in ("answered", "refused"))
     assert (answered["verdict"], answered["http_status"]) == ("unenforced", 200)
     assert (refused["verdict"], refused["http_status"]) == ("grammar_error", 400)
@@ -189,7 +190,8 @@ def test_u26_a_bad_grammar_answered_is_unenforced_and_one_refused_is_not(
 
 
 def test_u27_an_engine_error_is_the_cells_own(faults: tuple[Finished, Path]) -> None:
-    """Among eight requests at once the log does not tell whose error it was."""
+    """The bridge drops the mask at an engine error and goes on (ggml-org/llama.cpp #12474); among
+    eight requests at once its log does not tell whose error it was."""
     cells = faults[0].table("cells")
     with_errors = cells.filter(cells["n_engine_errors"] > 0)
     assert with_errors["case"].to_list() == ["lost"]
@@ -197,7 +199,8 @@ def test_u27_an_engine_error_is_the_cells_own(faults: tuple[Finished, Path]) -> 
 
 
 def test_u28_the_grammar_on_the_reasoning_is_told(faults: tuple[Finished, Path]) -> None:
-    """The answer is judged, and it is empty; that the right text lies beside it is a hint."""
+    """JSON lands in the reasoning, the content is empty (lmstudio-bug-tracker #1773, ggml-org/
+    llama.cpp #12276): the content is judged; that the right text lies beside it is a hint."""
     found = row(faults[0], "reasoning")
     assert not found["text_valid"]
     assert "the text beside it (reasoning) would be right" in found["reason"]
@@ -206,6 +209,8 @@ def test_u28_the_grammar_on_the_reasoning_is_told(faults: tuple[Finished, Path])
 def test_u30_cut_at_the_limit_is_its_own_verdict_even_if_it_parses(
     faults: tuple[Finished, Path],
 ) -> None:
+    """Counted as success or as a schema failure (mastra-ai/mastra #24442, vllm PR 14567): `123` for
+    an integer is right so far, and cut."""
     found = row(faults[0], "number_at_the_limit")
     assert (found["verdict"], found["text_valid"]) == ("truncated", True)
     assert row(faults[0], "cut")["text_valid"] is False

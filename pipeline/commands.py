@@ -11,7 +11,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline import config, run, sources, summary
+from pipeline import config, prefix, run, sources, summary
 from pipeline.errors import ConfigError, PipelineError, ResultsError
 
 _GROUPS = (
@@ -106,6 +106,7 @@ def _complain(message: str) -> int:
 def help_screen(exit_codes: str) -> str:
     """The whole program on one screen."""
     groups = "\n".join(_wrapped(f"  {group:11}", ", ".join(_options(group))) for group in _GROUPS)
+    schemes = "|".join((prefix.AUTO, *prefix.SpmPrefixScheme))
     return f"""byte-exact: does constrained generation obey its grammar, to the byte?
 
   python -m pipeline run   [model=…] [tokenizer=…] [grammar=[…]] [builder=[…]] [key=value …]
@@ -118,6 +119,7 @@ Groups and their options:
 {groups}
 
 Keys (with their defaults): model.path, tokenizer.path, grammar.path (your own files, with =path),
+  tokenizer.prefix_scheme={schemes},
   grammar.limit=null, grammar.cases=[], runtime.n_seq=32, runtime.n_threads=0,
   runtime.llama_lib=null, runtime.llguidance_lib=null (libraries of your own),
   target.url=null, target.command=null, target.label=<program> (target=server or openai),

@@ -14,6 +14,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from pipeline import prefix
 from pipeline.config_target import TargetConfig
 from pipeline.errors import ConfigError
 from pipeline.sources import Source
@@ -49,6 +50,14 @@ class SourceConfig:
         fields: dict[str, Any] = {key: getattr(self, key) for key in Source.__dataclass_fields__}
         fields |= {"name": name, "members": tuple(self.members)}
         return Source(**fields)
+
+
+@dataclass
+class TokenizerConfig(SourceConfig):
+    """A tokenizer file, and what it does not say of itself."""
+
+    prefix_scheme: str = prefix.AUTO
+    """Where SentencePiece's dummy prefix goes (`pipeline.prefix`); auto: as the source says."""
 
 
 @dataclass
@@ -129,6 +138,8 @@ class AuditConfig:
     """Grammars that are walked beside the chosen suites: choices at spaces and punctuation."""
     strings_suite: str | None = "strings.yaml"
     """Grammars with strings to accept and reject; null for none."""
+    references: list[str] = field(default_factory=list[str])
+    """Pythons whose reference tokenizers are asked where a prefix goes; `here` for this one."""
 
 
 @dataclass
@@ -144,7 +155,7 @@ class Settings:
     """Everything a run is told."""
 
     model: SourceConfig = field(default_factory=SourceConfig)
-    tokenizer: SourceConfig = field(default_factory=SourceConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     grammar: GrammarConfig = field(default_factory=GrammarConfig)
     builder: BuildersConfig = field(default_factory=BuildersConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
@@ -171,6 +182,7 @@ _CHOICES = {
     "runtime.device": ("auto", "cpu", "gpu"),
     "engine.on_error": ("drop", "stop"),
     "engine.oracle": ("auto", "off", "first", "every"),
+    "tokenizer.prefix_scheme": (prefix.AUTO, *prefix.SpmPrefixScheme),
 }
 _STAGES = ("audit", "generate")
 

@@ -235,6 +235,7 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         tokenizer=name,
         weights=None,
         tokens=None,
+        prefix_scheme=settings.tokenizer.prefix_scheme,
         seed=model.seed,
         cache=str(sources.cache_dir()),
         builders=(target.label,) if target.remote else tuple(settings.builder.use),
@@ -254,6 +255,7 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         target=target,
         llama_lib=settings.runtime.llama_lib,
         llguidance_lib=settings.runtime.llguidance_lib,
+        references=tuple(settings.audit.references),
     )
 
 
@@ -394,6 +396,7 @@ def _without_paths(job: dict[str, Any]) -> dict[str, Any]:
         "tokenizer": job["tokenizer"],
         "weights_sha256": job["weights"]["sha256"] if job["weights"] else None,
         "tokens_sha256": job["tokens"]["sha256"] if job["tokens"] else None,
+        "prefix_scheme": job["prefix_scheme"],
         "seed": job["seed"],
         "target": job["target"]["name"],
         "label": job["target"]["label"],

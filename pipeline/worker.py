@@ -51,6 +51,8 @@ class Job:
     """The model's GGUF; None to forge one around the tokenizer."""
     tokens: FileRef | None
     """The tokenizer's file; None where the model brings its own."""
+    prefix_scheme: str
+    """`auto` or a `prefix.SpmPrefixScheme`: how prompts are encoded on SentencePiece."""
     seed: int
     """Of the forged weights."""
     cache: str
@@ -78,6 +80,8 @@ class Job:
     strings_suite: str | None
     """The file of accept/reject strings."""
     audit_seed: int
+    references: tuple[str, ...]
+    """Pythons that are asked for reference tokenizers' ids; `here` stands for this one."""
     target: TargetRef = field(default_factory=TargetRef)
     """Where `generate` happens."""
     llama_lib: str | None = None
@@ -95,6 +99,7 @@ class Job:
         )
         data["target"] = TargetRef.from_json(data["target"])
         data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
+        data["references"] = tuple(data["references"])
         return Job(**data)
 
     def to_json(self) -> str:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
-from pipeline import builders, cell_rows, llama, llguidance_abi, provenance
+from pipeline import builders, cell_rows, llama, llguidance_abi, provenance, walks
 from pipeline.builders import TokenTable, bridge
 from pipeline.constraint import Mask
-from pipeline.decode import Cell, Transcript
+from pipeline.decode import Cell, Origin, Transcript
 from pipeline.evaluate import evaluate
 from pipeline.stages.workbench import Workbench
 from pipeline.targets import Request
@@ -33,6 +33,7 @@ def run(bench: Workbench) -> None:
         n_threads=bench.n_threads,
         drop_on_error=bench.job.on_error == "drop",
         observe=None if bench.judged_masks == "off" else watcher.observe,
+        encoder=bench.prompt_encoder,
     )
     requests = list(_requests(bench))
     watcher.requests = {request.key: request for request in requests}
@@ -58,6 +59,8 @@ def run(bench: Workbench) -> None:
             "text_valid": judged.text_valid,
             "output": judged.output,
             "n_tokens": len(transcript.steps),
+            "n_forced": sum(step.origin is Origin.FORCED for step in transcript.steps),
+            "n_non_canonical": _n_non_canonical(bench, transcript),
             "ended": transcript.end.value,
             "lost_at_step": loss.step if loss else None,
             "culprit_step": judged.culprit,
@@ -70,6 +73,13 @@ def run(bench: Workbench) -> None:
         bench.channel.rows("states", watcher.rows.pop(request.key, []))
         bench.channel.rows("steps", _step_rows(bench, request, transcript, table))
         bench.channel.rows("cells", [row])
+
+
+def _n_non_canonical(bench: Workbench, transcript: Transcript) -> int:
+    """Tokens that stand where the canonical split of the same text has others."""
+    pieces = [bench.vocabulary.rendered[step.token] for step in transcript.steps]
+    pieces = [piece for piece in pieces if piece]
+    return walks.n_non_canonical(pieces, bench.canonical_pieces(b"".join(pieces)))
 
 
 class _Watcher:
@@ -138,6 +148,7 @@ def _cell_row(bench: Workbench, request: Request) -> Row:
         llama_cpp=provenance.versions()["llama-cpp-python"],
         llama_lib_sha256=provenance.file_sha256(llama.library_path()),
         llguidance_lib_sha256=provenance.file_sha256(llguidance_abi.library_path()),
+        prefix_scheme=bench.scheme,
         version=builders.get(request.builder).version,
     )
 

@@ -63,7 +63,7 @@ def _enforced(answers: Sequence[tuple[Request, Answer]]) -> dict[str, bool]:
 
 
 def _encode(bench: Workbench, prompt: str) -> tuple[int, ...]:
-    return prompt_ids(bench.model.vocab, bench.vocabulary, prompt)
+    return prompt_ids(bench.model.vocab, bench.vocabulary, bench.prompt_encoder, prompt)
 
 
 def _requests(bench: Workbench) -> Iterator[Request]:
@@ -154,6 +154,7 @@ def _cell_row(bench: Workbench, server: Provided, request: Request) -> Row:
         vocab_hash=bench.vocabulary.hash,
         llama_lib_sha256=server.sha256,
         server=server.version,
+        prefix_scheme=None if bench.job.target.name == OPENAI else bench.scheme,
         version=cell_rows.asked_as(bench.job.target),
     )
 

@@ -9,6 +9,7 @@ from pipeline import decode, llama
 from pipeline.builders import TokenTable
 from pipeline.constraint import Engine
 from pipeline.decode import Transcript
+from pipeline.spm import SpmEncoder
 from pipeline.targets import Request, prompt_ids
 from pipeline.vocabulary import Vocabulary
 
@@ -33,7 +34,9 @@ class InProcess:
         n_threads: int,
         drop_on_error: bool,
         observe: decode.Observer | None = None,
+        encoder: SpmEncoder | None = None,
     ) -> None:
+        """`encoder` encodes prompts where a tokenizer's prefix scheme is not llama.cpp's own."""
         self.device = device
         self._model = model
         self._vocabulary = vocabulary
@@ -43,6 +46,7 @@ class InProcess:
         self._n_threads = n_threads
         self._drop_on_error = drop_on_error
         self._observe = observe
+        self._encoder = encoder
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:
         """See `Target.generate`."""
@@ -68,7 +72,9 @@ class InProcess:
         kind, text = request.case.grammar.engine_text()
         return decode.Cell(
             key=request.key,
-            prompt=prompt_ids(self._model.vocab, self._vocabulary, request.case.prompt),
+            prompt=prompt_ids(
+                self._model.vocab, self._vocabulary, self._encoder, request.case.prompt
+            ),
             matcher=self._engine.compile(self._tables[request.builder], kind, text),
             max_tokens=request.max_tokens,
             end_ids=self._vocabulary.end_ids,

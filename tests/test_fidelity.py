@@ -26,7 +26,7 @@ KEY = ["tokenizer", "suite", "case"]
 LOST = {"mistral_v1": 27, "llama_spm": 29, "phi3": 29, "llama_bpe": 2}
 """In how many of the 40 cases the released server loses the constraint and goes on."""
 TIE = 0.01
-"""A difference of logits that rounding can turn round; those of a position lie between -13 and 12."""
+"""A difference of logits that rounding can turn round; a position has them from -13 to 12."""
 
 
 @pytest.fixture(scope="module")

@@ -164,10 +164,10 @@ def test_another_vocabulary_is_refused(released: Provided, tmp_path: Path) -> No
     """Ids of one vocabulary sent to a server of another would be answered with HTTP 200."""
     done = pipeline(
         tmp_path,
-        *("run", "target=server", f"target.url={released.address}", "tokenizer=llama_bpe"),
+        *("run", "target=server", f"target.url={released.address}", "tokenizer=llama_spm"),
     )
     assert done.code == 2
-    assert "has another vocabulary than model=tiny tokenizer=llama_bpe" in done.err
+    assert "has another vocabulary than model=tiny tokenizer=llama_spm" in done.err
 
 
 def test_a_server_that_runs_is_left_running(released: Provided, tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ ONE = ("model=tiny", "tokenizer=mistral_v1", "target=openai", "target.response_f
 FAULTS: dict[str, tuple[str, str, int | None, str]] = {
     "right": ("ok", "stop_id", 200, ""),
     "die": ("crashed", "crashed", None, "the server died"),
-    "hang": ("timeout", "timeout", None, "no answer within 1.5 s"),
-    "trickle": ("timeout", "timeout", None, "no answer within 1.5 s"),
+    "hang": ("timeout", "timeout", None, "no answer within 3 s"),
+    "trickle": ("timeout", "timeout", None, "no answer within 3 s"),
     "close": ("crashed", "closed", None, "RemoteDisconnected"),
     "break_off": ("crashed", "closed", None, "IncompleteRead"),
     "no_http": ("crashed", "closed", None, "BadStatusLine"),
@@ -145,7 +145,7 @@ def faults(
     done = pipeline(
         folder,
         *("run", *ONE, "grammar=path", suite, command(folder), "target.label=faulty"),
-        *("target.timeout=1.5", "target.slots=8"),
+        *("target.timeout=3", "target.slots=8"),
         env={CANARY: canary[0], "HTTP_PROXY": canary[0], "http_proxy": canary[0], **watch(folder)},
     )
     return done, folder

@@ -7,18 +7,21 @@ output on the bytes a runtime really renders, and writes tables.
     conf/ ──► config ──► run ──► supervise ──► worker ──► stages
                           │                                 │
                           │     sources, fetch ─► forge ─► vocabulary ─► builders/ ─► constraint
-                          │                                 │                            │
-                          │                               audit    oracle ◄── decode ◄───┘
-                          │                                 │         │    (targets/)
-                          ▼                                 ▼         ▼
+                          │                                 │       │                    │
+                          │                               audit     │ oracle ◄─ decode ◄─┘
+                          │                                 │       │   │
+                          │                                 │       └─► targets/ ─► a server
+                          │                                 │           │ replies ◄─────┘
+                          ▼                                 ▼           ▼
                         tables ◄──────── rows ──────── evaluate ◄── validate
                           │                               │
-                  summary, compare                    verdict
+          summary, compare ──► report                 verdict
 
 Left to right and top to bottom; nothing flows back. The files, in that order:
 
     __main__, commands   the commands; with config the only ones that know Hydra
-    config               the settings, as typed dataclasses
+    config, config_target
+                         the settings, as typed dataclasses
     errors               step → error → what the user sees
     run                  one job per model and tokenizer; parts merged into a run, once
     supervise            the parent's side of a worker: its messages, its death
@@ -37,18 +40,22 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     constraint           grammar over token table → masks; the engine protocol
     oracle               the same grammar over single bytes; never sees a token table
     targets/, decode     where generation happens; a state machine per cell, batched
+    job_target, replies  which server, as a worker is told; its answers → verdicts
     validate             literal, `re`, JSON; never sees the engine
     verdict, evaluate    facts → verdict; whose fault
     audit                token tables against true bytes
     placement, references, chat
                          where implementations put the prefix, and what that does to a chat
+    cell_rows            the row of a cell, one shape for all targets
     tables, summary      columns as data, Parquet; what the console says
     commands_compare, config_compare
-                         the commands `compare` and `baseline`, and their settings
+                         the commands `compare` and `baseline`; their settings and `report`'s
     sides, baseline      a run, a part of one, or the committed verdicts, as a side to compare
     alike, pairing, table_changes, repeats, compare
                          two sides → what got worse; reads tables only
     comparison_out/, visible
                          console, Markdown, JUnit, JSON, annotations; nothing raw
+    commands_report, report/
+                         the command `report`: tables and a comparison → a static site
     provenance           versions, hashes, commit
 """

@@ -15,6 +15,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from pipeline import prefix
+from pipeline.config_target import TargetConfig
 from pipeline.errors import ConfigError
 from pipeline.sources import Source
 
@@ -103,6 +104,10 @@ class RuntimeConfig:
     """Cells decoded in one batch, at most."""
     n_threads: int = 0
     """0: one for small models, else every processor."""
+    llama_lib: str | None = None
+    """A libllama of your own, in place of llama-cpp-python's; its interface must be the same."""
+    llguidance_lib: str | None = None
+    """A library with llguidance's C interface, in place of the wheel's."""
 
 
 @dataclass
@@ -154,6 +159,7 @@ class Settings:
     grammar: GrammarConfig = field(default_factory=GrammarConfig)
     builder: BuildersConfig = field(default_factory=BuildersConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    target: TargetConfig = field(default_factory=TargetConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     audit: AuditConfig = field(default_factory=AuditConfig)
     run: RunConfig = field(default_factory=RunConfig)
@@ -210,4 +216,20 @@ def settings(composed: DictConfig) -> Settings:
             raise ConfigError(f"{key}={value} is too small; the least is {least}.")
     if made.runtime.n_seq > 256:
         raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} is more than llama.cpp's 256.")
+    made.target.check(made.engine.time_limit)
+    check_libraries(made.runtime)
     return made
+
+
+def check_libraries(runtime: RuntimeConfig) -> None:
+    """Libraries of one's own must be there, and llama.cpp's under the name it is looked for."""
+    for key in ("llama_lib", "llguidance_lib"):
+        file = getattr(runtime, key)
+        if file is not None and not Path(file).is_file():
+            raise ConfigError(f"runtime.{key}={file} is no file.")
+    names = ("libllama.so", "libllama.dylib", "llama.dll")
+    if runtime.llama_lib is not None and Path(runtime.llama_lib).name not in names:
+        raise ConfigError(
+            f"runtime.llama_lib={runtime.llama_lib} must be named {' or '.join(names)}, with its "
+            "ggml libraries beside it, as llama.cpp's build leaves them."
+        )

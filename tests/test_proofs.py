@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from conftest import ROOT, Finished, pipeline
+from conftest import GENERATE, ROOT, Finished, pipeline
 
 from pipeline.masks import FAULTS
 
@@ -133,8 +133,7 @@ def test_every_reproducer_shows_its_fault_when_it_is_run(bpe: Finished, tmp_path
             "grammar=path",
             f"grammar.path={file}",
             "engine.oracle=every",
-            "audit.walks=0",
-            "audit.strings_suite=null",
+            "stages=[generate]",
             f"run.name={file.stem}",
         )
         assert done.code == 0, done.err
@@ -145,7 +144,8 @@ def test_every_reproducer_shows_its_fault_when_it_is_run(bpe: Finished, tmp_path
 
 def test_exactness_has_every_class(default_run: Finished, bpe: Finished) -> None:
     exactness = default_run.table("exactness")
-    assert set(exactness.filter(builder="fixed")["verdict"]) == {"exact"}
+    greedy = set(exactness.filter(builder="fixed")["verdict"])
+    assert greedy == {"exact", "non_canonical"}, "greedy keeps every byte, and splits it otherwise"
     unfixed = exactness.filter(builder="unfixed")
     assert {"prefix_added", "meta_symbol", "special_returned"} <= set(unfixed["class"])
     founding = unfixed.filter(pl.col("probe").is_in([b"The", b"a b", b"1\n2"]))
@@ -186,8 +186,7 @@ def test_engine_oracle_says_which_masks_of_generation_are_judged(
         tmp_path,
         "run",
         f"engine.oracle={mode}",
-        "audit.walks=0",
-        "audit.strings_suite=null",
+        "stages=[generate]",
         "grammar.limit=2",
         "builder=fixed",
     )
@@ -234,8 +233,7 @@ def test_a_grammar_that_explodes_ends_in_its_verdict_and_the_run_goes_on(tmp_pat
         "grammar=path",
         f"grammar.path={file}",
         "builder=fixed",
-        "audit.walks=0",
-        "audit.strings_suite=null",
+        *GENERATE,
         "engine.on_error=stop",
     )
     assert done.code == 0, done.err
@@ -260,8 +258,7 @@ def test_what_bytes_cannot_express_is_no_oracle(tmp_path: Path) -> None:
         "grammar=path",
         f"grammar.path={file}",
         "builder=fixed",
-        "audit.walks=0",
-        "audit.strings_suite=null",
+        "stages=[generate]",
     )
     states = done.table("states")
     assert set(states["verdict"]) == {"no_oracle"}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
-from pipeline import builders, provenance, walks
+from pipeline import builders, cell_rows, llama, llguidance_abi, provenance, walks
 from pipeline.builders import TokenTable, bridge
 from pipeline.constraint import Mask
 from pipeline.decode import Cell, Origin, Transcript
@@ -35,11 +35,11 @@ def run(bench: Workbench) -> None:
         observe=None if bench.judged_masks == "off" else watcher.observe,
         encoder=bench.prompt_encoder,
     )
-    requests = list(_requests(bench, target.name))
+    requests = list(_requests(bench))
     watcher.requests = {request.key: request for request in requests}
     for request in requests:
         if request.builder in bench.refusals:
-            bench.channel.rows("cells", [_refused_row(bench, target.name, request)])
+            bench.channel.rows("cells", [_refused_row(bench, request)])
     able = [request for request in requests if request.builder in bench.tables]
     for request, transcript in target.generate(able):
         table = bench.tables[request.builder]
@@ -53,7 +53,7 @@ def run(bench: Workbench) -> None:
             partial(_control, bench, request, transcript),
         )
         loss = transcript.loss
-        row = _cell_row(bench, target.name, request) | {
+        row = _cell_row(bench, request) | {
             "verdict": judged.verdict.value,
             "cause": judged.cause.value,
             "text_valid": judged.text_valid,
@@ -66,6 +66,7 @@ def run(bench: Workbench) -> None:
             "culprit_step": judged.culprit,
             "n_legal_bytes": judged.n_legal,
             "engine_error": loss.message if loss else None,
+            "n_engine_errors": int(loss is not None),
             "reason": judged.reason,
             "prompt_ids": list(transcript.prompt),
         }
@@ -120,71 +121,44 @@ def _control(bench: Workbench, request: Request, transcript: Transcript) -> bool
         return all(matcher.consume(s.token) for s in before) and matcher.mask() is not None
 
 
-def _requests(bench: Workbench, target: str) -> Iterator[Request]:
+def _requests(bench: Workbench) -> Iterator[Request]:
     for case in bench.languages:
         for builder in bench.job.builders:
-            names = (target, bench.job.model, bench.job.tokenizer, builder, case.suite, case.id)
             yield Request(
-                key="/".join(names),
+                key=cell_rows.key(bench.job, builder, case),
                 case=case,
                 builder=builder,
                 max_tokens=bench.job.max_tokens or case.max_tokens,
             )
 
 
-def _cell_row(bench: Workbench, target: str, request: Request) -> Row:
+def _cell_row(bench: Workbench, request: Request) -> Row:
     """The columns that say which cell it is and what made it; the outcome's are None."""
-    job, case, table = bench.job, request.case, bench.tables.get(request.builder)
-    made_by: Row = {
-        "model_sha256": bench.weights,
-        "vocab_hash": bench.vocabulary.hash,
-        "table_hash": table.hash if table else None,
-        "grammar_hash": provenance.digest(*case.grammar.engine_text()),
-        "engine": bench.engine.version,
-        "llama_cpp": provenance.versions()["llama-cpp-python"],
-        "seed": job.seed,
-    }
-    return {
-        "target": target,
-        "model": job.model,
-        "tokenizer": job.tokenizer,
-        "vocab_type": bench.vocabulary.type.value,
-        "builder": request.builder,
-        "suite": case.suite,
-        "case": case.id,
-        "cell_key": request.key,
-        "case_hash": case.hash,
-        "cell_hash": provenance.digest(
-            made_by,
-            case.prompt,
-            request.max_tokens,
-            job.on_error,
-            builders.get(request.builder).version,
-            *([bench.scheme] if bench.prompt_encoder else []),
-        ),
-        "verdict": None,
-        "cause": None,
-        "text_valid": False,
-        "output": None,
-        "n_tokens": None,
-        "n_forced": None,
-        "n_non_canonical": None,
-        "ended": None,
-        "lost_at_step": None,
-        "culprit_step": None,
-        "n_legal_bytes": None,
-        "engine_error": None,
-        "reason": None,
-        "tokenize": table.tokenize_mode if table else None,
-        "prefix_scheme": bench.scheme,
-        "prompt_ids": None,
-        **made_by,
-        "device": bench.device,
-    }
+    table = bench.tables.get(request.builder)
+    return cell_rows.cell_row(
+        bench.job,
+        request,
+        vocab_type=bench.vocabulary.type.value,
+        device=bench.device,
+        tokenize=_tokenize(table) if table else None,
+        model_sha256=bench.weights,
+        vocab_hash=bench.vocabulary.hash,
+        table_hash=table.hash if table else None,
+        engine=bench.engine.version,
+        llama_cpp=provenance.versions()["llama-cpp-python"],
+        llama_lib_sha256=provenance.file_sha256(llama.library_path()),
+        llguidance_lib_sha256=provenance.file_sha256(llguidance_abi.library_path()),
+        prefix_scheme=bench.scheme,
+        version=builders.get(request.builder).version,
+    )
 
 
-def _refused_row(bench: Workbench, target: str, request: Request) -> Row:
-    return _cell_row(bench, target, request) | {
+def _tokenize(table: TokenTable) -> str:
+    return table.tokenize_mode if table.tokenize else "greedy"
+
+
+def _refused_row(bench: Workbench, request: Request) -> Row:
+    return _cell_row(bench, request) | {
         "verdict": End.BUILDER_REFUSED.value,
         "cause": Cause.UNKNOWN.value,
         "reason": bench.refusals[request.builder],

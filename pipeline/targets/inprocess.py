@@ -10,7 +10,7 @@ from pipeline.builders import TokenTable
 from pipeline.constraint import Engine
 from pipeline.decode import Transcript
 from pipeline.spm import SpmEncoder
-from pipeline.targets import Request
+from pipeline.targets import Request, prompt_ids
 from pipeline.vocabulary import Vocabulary
 
 _MIN_CELLS = 256
@@ -48,24 +48,6 @@ class InProcess:
         self._observe = observe
         self._encoder = encoder
 
-    def prompt_ids(self, prompt: str) -> tuple[int, ...]:
-        """The prompt as llama.cpp's server encodes it (`add_special`, `parse_special`).
-
-        Under another prefix scheme it is encoded by ours, with the same tokens added. A vocabulary
-        that adds nothing of its own to an empty prompt still needs one token to start from: its
-        BOS, else id 0.
-        """
-        vocab, data = self._model.vocab, prompt.encode()
-        if self._encoder is None:
-            ids = vocab.tokenize(data, add_special=True, parse_special=True)
-        else:
-            ids = [
-                *([self._vocabulary.bos] if vocab.adds("bos") else []),
-                *self._encoder.encode(data),
-                *([self._vocabulary.eos] if vocab.adds("eos") else []),
-            ]
-        return tuple(ids) or (max(self._vocabulary.bos, 0),)
-
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:
         """See `Target.generate`."""
         by_key = {request.key: request for request in requests}
@@ -90,7 +72,9 @@ class InProcess:
         kind, text = request.case.grammar.engine_text()
         return decode.Cell(
             key=request.key,
-            prompt=self.prompt_ids(request.case.prompt),
+            prompt=prompt_ids(
+                self._model.vocab, self._vocabulary, self._encoder, request.case.prompt
+            ),
             matcher=self._engine.compile(self._tables[request.builder], kind, text),
             max_tokens=request.max_tokens,
             end_ids=self._vocabulary.end_ids,

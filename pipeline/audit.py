@@ -105,6 +105,7 @@ def table_row(vocabulary: Vocabulary, table: TokenTable, wrong: list[Row], mode:
         "n_special": sum(table.special),
         "tokenize": mode.value,
         "table_hash": table.hash,
+        "made_by": table.made_by or None,
     }
 
 
@@ -118,6 +119,7 @@ COUNTS = (
     "n_special",
     "tokenize",
     "table_hash",
+    "made_by",
 )
 """The columns of `table_row` that a refused table leaves empty."""
 

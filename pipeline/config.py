@@ -14,6 +14,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from pipeline.builders import Outside
 from pipeline.errors import ConfigError
 from pipeline.sources import Source
 
@@ -62,6 +63,25 @@ class BuildersConfig:
     """The builders chosen, by name; each file of `conf/builder` adds one."""
 
     use: dict[str, BuilderConfig] = field(default_factory=dict[str, BuilderConfig])
+    python: str | None = None
+    """The interpreter of another environment, in which released packages make their tables."""
+    tokenizer_json: str | None = None
+    """The model's own tokenizer.json, for builders that read one; else one of the GGUF."""
+    time_limit: float = 300.0
+    """Seconds a released package may take for one table."""
+    memory_limit: float = 8.0
+    """GiB a released package may take for one table."""
+
+    def outside(self) -> Outside:
+        """The same as the plain, frozen type. Raises ConfigError for a file that is not there."""
+        found = {"python": "", "tokenizer_json": ""}
+        for key in found:
+            path: str | None = getattr(self, key)
+            if path is not None:
+                if not Path(path).is_file():
+                    raise ConfigError(f"builder.{key}={path} is not a file.")
+                found[key] = str(Path(path).absolute())
+        return Outside(**found, time_limit=self.time_limit, memory_limit=self.memory_limit)
 
 
 @dataclass

@@ -95,8 +95,9 @@ def system_info() -> str:
 class Vocab:
     """The `llama_vocab` of a loaded model; lives as long as its `Model`."""
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, file: Path) -> None:
         self._handle = handle
+        self.file = file
         self.n_tokens: int = _n_tokens(handle)
         self.type: int = _vocab_type(handle)
         self._buffer = ctypes.create_string_buffer(1 << 16)
@@ -201,7 +202,7 @@ class Model:
         self._handle: int | None = _c.llama_model_load_from_file(os.fsencode(path), params)
         if not self._handle:
             raise LoadRefused(last_words() or "llama.cpp gave no reason")
-        self.vocab = Vocab(_c.llama_model_get_vocab(self._handle))  # pyright: ignore
+        self.vocab = Vocab(_c.llama_model_get_vocab(self._handle), path)  # pyright: ignore
 
     @property
     def handle(self) -> int:
@@ -221,6 +222,18 @@ class Model:
         if self._handle:
             _c.llama_model_free(self._handle)  # pyright: ignore
             self._handle = None
+
+
+def high_level(file: str) -> Any:
+    """llama-cpp-python's own `Llama` of a file's vocabulary, for libraries that take one."""
+    from llama_cpp import Llama
+
+    return Llama(file, vocab_only=True, verbose=False)
+
+
+def vocab_of(wrapper: Any) -> Any:
+    """The `llama_vocab *` in a `Llama`, for libraries that take that; lives as long as it."""
+    return _c.llama_model_get_vocab(wrapper.model)
 
 
 Entry = tuple[int, int, int, bool]

@@ -220,6 +220,7 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         walks_suite=str(_dataset(settings.audit.walks_suite)),
         strings_suite=str(_dataset(strings)) if strings else None,
         audit_seed=settings.audit.seed,
+        outside=settings.builder.outside(),
     )
 
 

@@ -51,7 +51,7 @@ def supervise(job: Job, take: Callable[[str], None], *, time_limit: float) -> De
             code = process.wait()
         if code == 0:
             return None
-        words = _last_words(errors)
+        words = last_words(errors)
     if hung:
         return Death(hung=True, reason=f"the worker said nothing for {time_limit:g} s. {words}")
     died = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -68,7 +68,7 @@ def _worker(errors: IO[bytes]) -> Generator[subprocess.Popen[str]]:
         stderr=errors,
         encoding="utf-8",
         errors="replace",
-        env=os.environ | {"PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"},
+        env=os.environ | {"PYTHONPATH": python_path(), "PYTHONUNBUFFERED": "1"},
     )
     try:
         yield process
@@ -81,7 +81,8 @@ def _worker(errors: IO[bytes]) -> Generator[subprocess.Popen[str]]:
                     stream.close()
 
 
-def _python_path() -> str:
+def python_path() -> str:
+    """`PYTHONPATH` by which a child finds this package."""
     here = str(Path(__file__).parent.parent)
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
 
@@ -114,7 +115,8 @@ def _lines(process: subprocess.Popen[str], job: str, time_limit: float) -> Itera
             yield line
 
 
-def _last_words(errors: IO[bytes]) -> str:
+def last_words(errors: IO[bytes]) -> str:
+    """The end of what a process has written to its standard error."""
     errors.seek(0, os.SEEK_END)
     errors.seek(max(errors.tell() - _TAIL, 0))
     text = errors.read().decode("utf-8", "replace")

@@ -106,6 +106,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "end_ids": _IDS,
         "vocab_hash": _S,
         "table_hash": _S,
+        "made_by": _S,
     },
     "tokens": {
         "tokenizer": _S,

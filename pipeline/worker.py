@@ -18,6 +18,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
+from pipeline.builders import Outside
+
 Row = dict[str, object]
 
 
@@ -75,6 +77,8 @@ class Job:
     strings_suite: str | None
     """The file of accept/reject strings."""
     audit_seed: int
+    outside: Outside
+    """How builders from released packages run."""
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Job:
@@ -84,6 +88,7 @@ class Job:
         data["suites"] = tuple(
             SuiteRef(suite["path"], tuple(suite["cases"])) for suite in data["suites"]
         )
+        data["outside"] = Outside(**data["outside"])
         data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
         return Job(**data)
 

@@ -16,6 +16,7 @@ import pytest
 from conftest import ROOT, pipeline, vocabulary_file
 
 from pipeline import sources
+from pipeline.builders import Outside
 from pipeline.supervise import Death, supervise
 from pipeline.worker import FileRef, Job, SuiteRef
 
@@ -43,6 +44,7 @@ def job(file: Path, **changes: Any) -> Job:
         "walks_suite": os.fspath(ROOT / "datasets" / "walks.yaml"),
         "strings_suite": None,
         "audit_seed": 0,
+        "outside": Outside(),
     }
     known = {name: value for name, value in plain.items() if name in Job.__dataclass_fields__}
     return Job(**known | changes)

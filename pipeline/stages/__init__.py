@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from pipeline import forge, llama, llguidance_abi, provenance, suites
+from pipeline import foreign, forge, llama, llguidance_abi, provenance, suites
 from pipeline.constraint import Llguidance
 from pipeline.errors import LoadRefused, PipelineError
 from pipeline.stages import audit, generate, walk
@@ -32,6 +32,8 @@ def run_job(job: Job, channel: Channel) -> None:
     try:
         device = _device(job.device)
         channel.send("hello", **_facts(), device=device)
+        if not job.outside.python:
+            foreign.require(job.builders)
         languages = _cases(job)
         weights, file = _files(job)
     except (PipelineError, LoadRefused) as refusal:

@@ -150,6 +150,7 @@ def _cell_row(bench: Workbench, target: str, request: Request) -> Row:
             request.max_tokens,
             job.on_error,
             builders.get(request.builder).version,
+            *([table.made_by] if table and table.made_by else []),
         ),
         "verdict": None,
         "cause": None,

@@ -1,8 +1,8 @@
-"""The process in which a released package makes its table: `PYTHON -m pipeline.foreign_process`.
+"""The process in which a released package makes its table.
 
 One JSON object in, one out; then, if the library tokenizes, bytes in and ids out, a line each,
-until standard input ends. The interpreter may be of any environment that has the package; of ours
-it needs nothing but this source.
+until standard input ends. The interpreter may be of any environment that has the package; of this
+one it gets the source of `pipeline`, and nothing that is installed beside it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,26 @@ import sys
 import tempfile
 import threading
 import weakref
+from pathlib import Path
 from typing import IO, Any
 
 from pipeline import builders
 from pipeline.builders import Outside
 from pipeline.errors import BuilderRefused
 from pipeline.foreign import Foreign, Given
-from pipeline.supervise import last_words, python_path
+from pipeline.supervise import last_words
+
+_BOOT = """
+import importlib.util, pathlib, sys
+home = pathlib.Path(sys.argv[1])
+spec = importlib.util.spec_from_file_location(
+    "pipeline", home / "__init__.py", submodule_search_locations=[str(home)]
+)
+sys.modules["pipeline"] = importlib.util.module_from_spec(spec)
+from pipeline.foreign_process import main
+main()
+"""
+"""Imports `pipeline` by its place: on `sys.path` its folder may bring a whole environment."""
 
 
 class Session:
@@ -33,15 +46,18 @@ class Session:
     """
 
     def __init__(self, builder: str, given: Given, outside: Outside) -> None:
+        inherited = dict(os.environ)
+        if outside.python:
+            inherited.pop("PYTHONPATH", None)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         try:
             self._process = subprocess.Popen(
-                [outside.python or sys.executable, "-m", "pipeline.foreign_process"],
+                [outside.python or sys.executable, "-c", _BOOT, os.fspath(Path(__file__).parent)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 encoding="utf-8",
-                env=os.environ | {"PYTHONPATH": python_path()},
+                env=inherited,
             )
         except OSError as error:
             raise BuilderRefused(f"{outside.python} cannot be run: {error.strerror}") from None
@@ -154,7 +170,3 @@ def _limit_memory(gib: float) -> None:
     limit = int(gib * 2**30)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-
-
-if __name__ == "__main__":
-    main()

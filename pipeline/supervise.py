@@ -68,7 +68,7 @@ def _worker(errors: IO[bytes]) -> Generator[subprocess.Popen[str]]:
         stderr=errors,
         encoding="utf-8",
         errors="replace",
-        env=os.environ | {"PYTHONPATH": python_path(), "PYTHONUNBUFFERED": "1"},
+        env=os.environ | {"PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"},
     )
     try:
         yield process
@@ -81,8 +81,7 @@ def _worker(errors: IO[bytes]) -> Generator[subprocess.Popen[str]]:
                     stream.close()
 
 
-def python_path() -> str:
-    """`PYTHONPATH` by which a child finds this package."""
+def _python_path() -> str:
     here = str(Path(__file__).parent.parent)
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
 

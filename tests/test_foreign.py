@@ -166,9 +166,8 @@ def test_the_models_own_tokenizer_json_is_read(open_vocabulary: Open, tmp_path: 
     assert (wrong, table.claimed[5000]) == ([5000], b"no such piece")
 
 
-@pytest.mark.parametrize("vocabulary", ["nomic_bert_moe"])
-def test_what_tokenizer_json_cannot_say_is_refused(
-    open_vocabulary: Open, build: Build, vocabulary: str
-) -> None:
+def test_what_tokenizer_json_cannot_say_is_refused() -> None:
     with pytest.raises(BuilderRefused, match="kind 't5'"):
-        build("llguidance_hf", vocabulary)
+        tokenizer_json.derive(vocabulary_file("nomic_bert_moe"), [b"a"], [4])
+    with pytest.raises(BuilderRefused, match="spelt alike"):
+        tokenizer_json.derive(vocabulary_file("llama_spm"), [b"a", b"a"], [4, 4])

@@ -93,6 +93,7 @@ def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
 
 def table_row(vocabulary: Vocabulary, table: TokenTable, wrong: list[Row], mode: Tokenize) -> Row:
     """The row of `tokenizers`: how many tokens a builder gets wrong, and how it tokenizes."""
+    hidden = vocabulary.hidden
     counts = {kind: sum(row["damage"] == kind.value for row in wrong) for kind in Damage}
     return {
         "n_tokens": vocabulary.n_tokens,
@@ -102,6 +103,8 @@ def table_row(vocabulary: Vocabulary, table: TokenTable, wrong: list[Row], mode:
         "n_emptied": counts[Damage.EMPTIED],
         "n_run_shortened": counts[Damage.RUN_SHORTENED],
         "n_other": counts[Damage.OTHER],
+        "n_normal": hidden.count(False),
+        "n_normal_wrong": sum(not hidden[_token(row)] for row in wrong),
         "n_special": sum(table.special),
         "tokenize": mode.value,
         "table_hash": table.hash,
@@ -116,6 +119,8 @@ COUNTS = (
     "n_emptied",
     "n_run_shortened",
     "n_other",
+    "n_normal",
+    "n_normal_wrong",
     "n_special",
     "tokenize",
     "table_hash",
@@ -158,6 +163,12 @@ def mask_rows(vocabulary: Vocabulary, table: TokenTable, engine: Engine) -> Iter
             "bad_ids": bad,
             "engine_error": error,
         }
+
+
+def _token(row: Row) -> int:
+    token = row["token"]
+    assert isinstance(token, int)
+    return token
 
 
 def _indent(data: bytes) -> int:

@@ -96,6 +96,8 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "n_emptied": _I,
         "n_run_shortened": _I,
         "n_other": _I,
+        "n_normal": _I,
+        "n_normal_wrong": _I,
         "n_special": _I,
         "tokenize": _S,
         "n_disagreements": _I,

@@ -18,6 +18,7 @@ from typing import Any
 from pipeline import builders, tokenizer_json
 from pipeline.builders import Material, Tokenize, TokenTable
 from pipeline.errors import BuilderRefused, ConfigError
+from pipeline.foreign_process import Session
 
 
 @dataclass(frozen=True)
@@ -115,31 +116,31 @@ class Foreign(ABC):
 
     def build(self, material: Material) -> TokenTable:
         """See `Builder.build`."""
-        from pipeline.foreign_process import Session  # the child imports this module too
-
-        n_tokens = material.vocabulary.n_tokens
-        session = Session(self.name, Given.of(material), material.outside)
-        said = session.claim
-        claimed = _bytes(said["claimed"])
-        if len(claimed) != n_tokens:
-            raise BuilderRefused(
-                f"{said['made_by']} made {len(claimed)} entries of {n_tokens} tokens"
-            )
-        special = [False] * n_tokens
-        for token in said["special"]:
-            special[token] = True
-        return TokenTable(
-            claimed=claimed,
-            special=special,
-            eos=said["eos"],
-            tokenize=session.tokenize if said["tokenizes"] else None,
-            tokenize_mode=f"{self.name}, {said['made_by']}" if said["tokenizes"] else "greedy",
-            made_by=said["made_by"],
-        )
+        session = Session("builder", self.name, Given.of(material).to_json(), material.outside)
+        return table_of(session, self.name, material.vocabulary.n_tokens)
 
     def made_by(self) -> str:
         """The package and its version here. Raises `PackageNotFoundError`."""
         return f"{self.package} {importlib.metadata.version(self.package)}"
+
+
+def table_of(session: Session, name: str, n_tokens: int) -> TokenTable:
+    """The table of a claim. Raises `BuilderRefused` for one that is not of this vocabulary."""
+    said = session.claim
+    claimed = _bytes(said["claimed"])
+    if len(claimed) != n_tokens:
+        raise BuilderRefused(f"{said['made_by']} made {len(claimed)} entries of {n_tokens} tokens")
+    special = [False] * n_tokens
+    for token in said["special"]:
+        special[token] = True
+    return TokenTable(
+        claimed=claimed,
+        special=special,
+        eos=said["eos"],
+        tokenize=session.tokenize if said["tokenizes"] else None,
+        tokenize_mode=f"{name}, {said['made_by']}" if said["tokenizes"] else "greedy",
+        made_by=said["made_by"],
+    )
 
 
 def library(module: str) -> Any:

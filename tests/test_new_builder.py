@@ -130,7 +130,7 @@ def test_a_bad_day_ends_only_its_own_row(copy: Copy) -> None:
     assert status.pop("fixed") == "ok"
     assert set(status.values()) == {"builder_refused"}
     assert said["toy_raises"] == "toylib 1.0: ValueError: cannot read this"
-    assert said["toy_hangs"] == "no table within 4 s"
+    assert said["toy_hangs"] == "no answer within 4 s"
     assert said["toy_eats"] == "toylib 1.0 wanted more than 1 GiB of memory"
     assert said["toy_dies"].startswith("its process ended with code -6")
     assert said["toy_short"] == "toylib 1.0 made 31999 entries of 32000 tokens"

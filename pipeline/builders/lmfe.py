@@ -6,6 +6,8 @@ It decodes each token after a `0`, strictly as UTF-8, and enters U+FFFD for what
 
 from __future__ import annotations
 
+from typing import Any
+
 from pipeline.builders import register
 from pipeline.foreign import Claim, Foreign, Given, library
 
@@ -20,12 +22,17 @@ class Lmfe(Foreign):
 
     def claim(self, given: Given) -> Claim:
         """See the module."""
-        from pipeline import llama
+        return enter(given)[0]
 
-        integration = library("lmformatenforcer.integrations.llamacpp")
-        data = integration.build_token_enforcer_tokenizer_data(llama.high_level(given.file))
-        claimed = list(given.true_bytes)
-        special = [bool(true) for true in given.true_bytes]
-        for token, text, _ in data.regular_tokens:
-            claimed[token], special[token] = text.encode(), False
-        return Claim(claimed, special, data.eos_token_id)
+
+def enter(given: Given) -> tuple[Claim, Any]:
+    """The claim, and the `TokenEnforcerTokenizerData` it was read from."""
+    from pipeline import llama
+
+    integration = library("lmformatenforcer.integrations.llamacpp")
+    data = integration.build_token_enforcer_tokenizer_data(llama.high_level(given.file))
+    claimed = list(given.true_bytes)
+    special = [bool(true) for true in given.true_bytes]
+    for token, text, _ in data.regular_tokens:
+        claimed[token], special[token] = text.encode(), False
+    return Claim(claimed, special, data.eos_token_id), data

@@ -7,6 +7,8 @@ vocabulary that its default engine for llama.cpp gets.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pipeline.builders import register
 from pipeline.foreign import Claim, Foreign, Given, library
 
@@ -21,15 +23,20 @@ class Outlines(Foreign):
 
     def claim(self, given: Given) -> Claim:
         """See the module."""
-        from pipeline import llama
+        return enter(given)[0]
 
-        model = library("outlines").from_llamacpp(llama.high_level(given.file))
-        reached = library("outlines.backends.outlines_core").OutlinesCoreBackend(model).vocabulary
-        claimed = [b""] * len(given.texts)
-        special = [False] * len(given.texts)
-        for text in model.tokenizer.vocabulary:
-            for token in reached.get(text) or ():
-                claimed[token] = text.encode()
-        eos = model.tokenizer.eos_token_id
-        claimed[eos], special[eos] = model.tokenizer.eos_token.encode(), True
-        return Claim(claimed, special, eos)
+
+def enter(given: Given) -> tuple[Claim, Any]:
+    """The claim, and the `outlines_core.Vocabulary` it was read from."""
+    from pipeline import llama
+
+    model = library("outlines").from_llamacpp(llama.high_level(given.file))
+    reached = library("outlines.backends.outlines_core").OutlinesCoreBackend(model).vocabulary
+    claimed = [b""] * len(given.texts)
+    special = [False] * len(given.texts)
+    for text in model.tokenizer.vocabulary:
+        for token in reached.get(text) or ():
+            claimed[token] = text.encode()
+    eos = model.tokenizer.eos_token_id
+    claimed[eos], special[eos] = model.tokenizer.eos_token.encode(), True
+    return Claim(claimed, special, eos), reached

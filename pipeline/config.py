@@ -15,6 +15,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from pipeline.builders import Outside
+from pipeline.engines import NAMES as ENGINES
 from pipeline.errors import ConfigError
 from pipeline.sources import Source
 
@@ -144,6 +145,11 @@ class AuditConfig:
     """Grammars that are walked beside the chosen suites: choices at spaces and punctuation."""
     strings_suite: str | None = "strings.yaml"
     """Grammars with strings to accept and reject; null for none."""
+    engines: list[str] = field(default_factory=list[str])
+    """Released engines whose own masks are looked at too: xgrammar, outlines_core, outlines, lmfe,
+    gbnf."""
+    engines_suite: str = "engines.yaml"
+    """Grammars that all of them know."""
 
 
 @dataclass
@@ -204,6 +210,11 @@ def settings(composed: DictConfig) -> Settings:
         value = getattr(getattr(made, group), name)
         if value not in allowed:
             raise ConfigError(f"{key}={value} is not known; there is {', '.join(allowed)}.")
+    for engine in made.audit.engines:
+        if engine not in ENGINES:
+            raise ConfigError(
+                f"audit.engines: {engine!r} is not known; there is {', '.join(ENGINES)}."
+            )
     for stage in made.stages:
         if stage not in _STAGES:
             raise ConfigError(f"stages: {stage!r} is not known; there is {', '.join(_STAGES)}.")

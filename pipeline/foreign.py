@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import builders, tokenizer_json
+from pipeline import tokenizer_json
 from pipeline.builders import Material, Tokenize, TokenTable
 from pipeline.errors import BuilderRefused, ConfigError
 from pipeline.foreign_process import Session
@@ -100,15 +100,24 @@ class Claim:
         }
 
 
-class Foreign(ABC):
-    """A builder from a released package."""
+class Package(ABC):
+    """Something of a released package."""
 
     name: str
-    version: int = 1
     package: str
     """The distribution whose release is under test."""
     extra: str = ""
     """The extra of ours that installs it; empty where every installation has it."""
+
+    def made_by(self) -> str:
+        """The package and its version here. Raises `PackageNotFoundError`."""
+        return f"{self.package} {importlib.metadata.version(self.package)}"
+
+
+class Foreign(Package):
+    """A builder from a released package."""
+
+    version: int = 1
 
     @abstractmethod
     def claim(self, given: Given) -> Claim:
@@ -118,10 +127,6 @@ class Foreign(ABC):
         """See `Builder.build`."""
         session = Session("builder", self.name, Given.of(material).to_json(), material.outside)
         return table_of(session, self.name, material.vocabulary.n_tokens)
-
-    def made_by(self) -> str:
-        """The package and its version here. Raises `PackageNotFoundError`."""
-        return f"{self.package} {importlib.metadata.version(self.package)}"
 
 
 def table_of(session: Session, name: str, n_tokens: int) -> TokenTable:
@@ -148,18 +153,17 @@ def library(module: str) -> Any:
     return importlib.import_module(module)
 
 
-def require(names: Iterable[str]) -> None:
+def require(makers: Iterable[object]) -> None:
     """Raise `ConfigError` with the install line of the first package that is missing here."""
-    for name in names:
-        builder = builders.get(name)
-        if isinstance(builder, Foreign):
+    for maker in makers:
+        if isinstance(maker, Package):
             try:
-                builder.made_by()
+                maker.made_by()
             except importlib.metadata.PackageNotFoundError:
                 raise ConfigError(
-                    f"The builder {name} is {builder.package}'s, which is not installed. Install "
-                    f"it with: pip install 'byte-exact[{builder.extra}]' (in a clone: pip install "
-                    f"-e '.[{builder.extra}]'), or name an environment that has it: "
+                    f"{maker.name} is {maker.package}'s, which is not installed. Install "
+                    f"it with: pip install 'byte-exact[{maker.extra}]' (in a clone: pip install "
+                    f"-e '.[{maker.extra}]'), or name an environment that has it: "
                     "builder.python=/path/to/venv/bin/python."
                 ) from None
 

@@ -54,7 +54,10 @@ def _open(kind: str, name: str, given: dict[str, Any], memory_limit: float) -> d
 
 
 def _refused(why: str) -> dict[str, Any]:
-    return {"refused": why, "serve": lambda *_: {"refused": why}}
+    def still(*_: object) -> dict[str, Any]:
+        return {"refused": why}
+
+    return {"refused": why, "serve": still}
 
 
 class _Serve:
@@ -69,10 +72,10 @@ class _Serve:
         answers: dict[str, Callable[..., dict[str, Any]]] = {
             "tokenize": self._tokenize,
             "compile": self._compiled,
-            "clone": lambda number: self._keep(self._probes[number].clone()),
-            "mask": lambda number: {"mask": self._probes[number].mask().decode("latin-1")},
-            "consume": lambda number, token: {"yes": self._probes[number].consume(token)},
-            "accepting": lambda number: {"yes": self._probes[number].accepting()},
+            "clone": self._cloned,
+            "mask": self._mask,
+            "consume": self._consume,
+            "accepting": self._accepting,
             "close": self._close,
         }
         try:
@@ -92,6 +95,18 @@ class _Serve:
         self._last += 1
         self._probes[self._last] = probe
         return {"number": self._last}
+
+    def _cloned(self, number: int) -> dict[str, Any]:
+        return self._keep(self._probes[number].clone())
+
+    def _mask(self, number: int) -> dict[str, Any]:
+        return {"mask": self._probes[number].mask().decode("latin-1")}
+
+    def _consume(self, number: int, token: int) -> dict[str, Any]:
+        return {"yes": self._probes[number].consume(token)}
+
+    def _accepting(self, number: int) -> dict[str, Any]:
+        return {"yes": self._probes[number].accepting()}
 
     def _close(self, number: int) -> dict[str, Any]:
         del self._probes[number]

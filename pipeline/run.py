@@ -220,6 +220,8 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         walks_suite=str(_dataset(settings.audit.walks_suite)),
         strings_suite=str(_dataset(strings)) if strings else None,
         audit_seed=settings.audit.seed,
+        engines=tuple(settings.audit.engines),
+        engines_suite=str(_dataset(settings.audit.engines_suite)),
         outside=settings.builder.outside(),
     )
 

@@ -77,6 +77,10 @@ class Job:
     strings_suite: str | None
     """The file of accept/reject strings."""
     audit_seed: int
+    engines: tuple[str, ...]
+    """Released engines whose own masks are looked at."""
+    engines_suite: str
+    """The suite file whose grammars they all know."""
     outside: Outside
     """How builders from released packages run."""
 
@@ -89,6 +93,7 @@ class Job:
             SuiteRef(suite["path"], tuple(suite["cases"])) for suite in data["suites"]
         )
         data["outside"] = Outside(**data["outside"])
+        data["engines"] = tuple(data["engines"])
         data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
         return Job(**data)
 

@@ -152,7 +152,11 @@ def markdown(field: pl.DataFrame) -> str:
         lines += ["", "Refused, in their own words:", ""]
         for row in refused.iter_rows(named=True):
             lines.append(f"- {row['builder']} on {row['tokenizer']}: {row['reason']}")
-    lines += ["", "| wrong row | smallest mask that shows it | told in public |", "| --- | --- | --- |"]
+    lines += [
+        "",
+        "| wrong row | smallest mask that shows it | told in public |",
+        "| --- | --- | --- |",
+    ]
     for row in field.filter(pl.col("n_wrong") > 0).iter_rows(named=True):
         shown = (row["reproducer"] or "none of the few walks met one").replace("|", "\\|")
         lines.append(f"| {row['builder']} on {row['tokenizer']} | {shown} | {row['known'] or ''} |")
@@ -174,7 +178,7 @@ def main() -> int:
     parser.add_argument("--python", action="append", default=[], metavar="OTHER")
     parser.add_argument("--docs", action="store_true", help="put the tables into docs/field.md")
     asked = parser.parse_args()
-    tokenizers = asked.tokenizer or list(TOKENIZERS)
+    tokenizers: list[str] = asked.tokenizer or [*TOKENIZERS]
     out: Path = asked.out.absolute()
     here = [name for name in FOREIGN if installed(name)]
     folders = [run(out, "here", [*here, *OURS], tokenizers, None)]

@@ -139,7 +139,7 @@ def test_a_bad_day_ends_only_its_own_row(copy: Copy) -> None:
 def test_a_missing_package_names_its_extra(copy: Copy) -> None:
     found, said = copy.audit("missing", "builder=[fixed,toy_missing]", code=2)
     assert found.is_empty()
-    assert "The builder toy_missing is no-such-package's, which is not installed" in said
+    assert "toy_missing is no-such-package's, which is not installed" in said
     assert "pip install 'byte-exact[toy]'" in said
     assert "Traceback" not in said
 

@@ -44,6 +44,8 @@ def job(file: Path, **changes: Any) -> Job:
         "walks_suite": os.fspath(ROOT / "datasets" / "walks.yaml"),
         "strings_suite": None,
         "audit_seed": 0,
+        "engines": (),
+        "engines_suite": os.fspath(ROOT / "datasets" / "engines.yaml"),
         "outside": Outside(),
     }
     known = {name: value for name, value in plain.items() if name in Job.__dataclass_fields__}

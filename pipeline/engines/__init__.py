@@ -8,12 +8,11 @@ A grammar is a regular expression or a JSON Schema, which all of them know.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from pipeline.foreign import Claim, Given
+from pipeline.foreign import Claim, Given, Package
 
 NAMES = ("xgrammar", "outlines_core", "outlines", "lmfe", "gbnf")
 
@@ -42,22 +41,12 @@ Compile = Callable[[str, str], Probe]
 """(`regex` or `json`, text) → the grammar's first state; raises what the library raises."""
 
 
-class Library(ABC):
+class Library(Package):
     """A released engine."""
-
-    name: str
-    package: str
-    """The distribution whose release is under test."""
-    extra: str = ""
-    """The extra of ours that installs it; empty where every installation has it."""
 
     @abstractmethod
     def claim(self, given: Given) -> tuple[Claim, Compile]:
         """What the library makes of a vocabulary, and its compiler over that."""
-
-    def made_by(self) -> str:
-        """The package and its version here. Raises `PackageNotFoundError`."""
-        return f"{self.package} {importlib.metadata.version(self.package)}"
 
 
 _registry: dict[str, Library] = {}

@@ -9,10 +9,10 @@ from __future__ import annotations
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from pipeline import foreign, forge, llama, llguidance_abi, provenance, suites
+from pipeline import builders, engines, foreign, forge, llama, llguidance_abi, provenance, suites
 from pipeline.constraint import Llguidance
 from pipeline.errors import LoadRefused, PipelineError
-from pipeline.stages import audit, generate, walk
+from pipeline.stages import audit, field, generate, walk
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
 from pipeline.vocabulary import read
@@ -33,7 +33,8 @@ def run_job(job: Job, channel: Channel) -> None:
         device = _device(job.device)
         channel.send("hello", **_facts(), device=device)
         if not job.outside.python:
-            foreign.require(job.builders)
+            foreign.require(builders.get(name) for name in job.builders)
+            foreign.require(engines.get(name) for name in job.engines)
         languages = _cases(job)
         weights, file = _files(job)
     except (PipelineError, LoadRefused) as refusal:
@@ -58,6 +59,7 @@ def run_job(job: Job, channel: Channel) -> None:
         if "audit" in job.stages:
             audit.run(bench)
             walk.run(bench)
+            field.run(bench)
         if "generate" in job.stages:
             generate.run(bench)
     channel.send("end")

@@ -23,6 +23,8 @@ from pipeline.vocabulary import Vocabulary
 LONG = 32
 """Bytes above which a token counts as long: some libraries bound a token's text."""
 
+Bits = npt.NDArray[np.bool_]
+
 Key = tuple[MaskVerdict, str]
 """What is wrong with a mask, and with which kind of token."""
 
@@ -91,15 +93,18 @@ class Kinds:
     vocabulary: Vocabulary
     claimed: list[bytes]
 
-    def of(self, mask: Mask, truth: Truth) -> Iterator[tuple[Key, list[int]]]:
-        """Every kind of fault in a mask, with its ids."""
+    def of(
+        self, case: Case, prefix: bytes, mask: Mask, truth: Truth
+    ) -> Iterator[tuple[Key, list[int]]]:
+        """Every kind of fault in a mask after `prefix`, with its ids."""
+        quoted = _in_string(prefix) if case.grammar.kind == "json" else None
         n_tokens = self.vocabulary.n_tokens
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little").astype(np.bool_)
         legal, complete = truth
         ends = self._ends
         allowed = bits[:n_tokens]
-        yield from self._group(MaskVerdict.UNSOUND, allowed & ~legal & ~ends, allowed)
-        yield from self._group(MaskVerdict.INCOMPLETE, legal & ~allowed & ~ends, allowed)
+        yield from self._group(MaskVerdict.UNSOUND, allowed & ~legal & ~ends, allowed, quoted)
+        yield from self._group(MaskVerdict.INCOMPLETE, legal & ~allowed & ~ends, allowed, quoted)
         padding = np.flatnonzero(bits[n_tokens:]) + n_tokens
         if padding.size:
             yield (MaskVerdict.UNSOUND, "padding"), padding.tolist()
@@ -116,15 +121,15 @@ class Kinds:
         return ends
 
     def _group(
-        self, verdict: MaskVerdict, odd: npt.NDArray[np.bool_], allowed: npt.NDArray[np.bool_]
+        self, verdict: MaskVerdict, odd: Bits, allowed: Bits, quoted: bool | None
     ) -> Iterator[tuple[Key, list[int]]]:
         groups: dict[str, list[int]] = {}
         for token in np.flatnonzero(odd).tolist():
-            groups.setdefault(self._kind(token, verdict, allowed), []).append(token)
+            groups.setdefault(self._kind(token, verdict, allowed, quoted), []).append(token)
         for kind, ids in groups.items():
             yield (verdict, kind), ids
 
-    def _kind(self, token: int, verdict: MaskVerdict, allowed: npt.NDArray[np.bool_]) -> str:
+    def _kind(self, token: int, verdict: MaskVerdict, allowed: Bits, quoted: bool | None) -> str:
         true = self.vocabulary.true_bytes[token]
         if self.vocabulary.hidden[token]:
             return "special"
@@ -138,11 +143,9 @@ class Kinds:
             return "long"
         if not _is_text(true):
             return "half_character"
-        if verdict is MaskVerdict.INCOMPLETE and b"\n" in true:
-            return "newline"
-        if b"\\" in true:
-            return "escape"
-        return "white_space" if len(true.split()) != 1 or true.strip() != true else "other"
+        if quoted is not None:
+            return _json_kind(true, quoted)
+        return "newline" if b"\n" in true else "other"
 
     @cached_property
     def _twins(self) -> dict[bytes, list[int]]:
@@ -150,6 +153,24 @@ class Kinds:
         for token, true in enumerate(self.vocabulary.true_bytes):
             found.setdefault(true, []).append(token)
         return found
+
+
+def _in_string(prefix: bytes) -> bool:
+    """Whether a beginning of JSON ends within a string."""
+    return re.sub(rb"\\.", b"", prefix, flags=re.DOTALL).count(b'"') % 2 == 1
+
+
+def _json_kind(true: bytes, quoted: bool) -> str:
+    """Where JSON itself leaves a choice, two engines may differ and both be right."""
+    parts = re.sub(rb"\\.", b"", true).split(b'"')
+    if any(min(part, default=32) < 32 for part in parts[not quoted :: 2]):
+        return "control_character"
+    if b"\\" in true or b"\x7f" in true:
+        return "json_spelling"
+    outside = parts[quoted::2]
+    return (
+        "json_white_space" if any(part.split() != [part] for part in outside if part) else "other"
+    )
 
 
 def _is_text(data: bytes) -> bool:

@@ -67,7 +67,7 @@ class _Probing:
             prefix = b"".join(bench.vocabulary.rendered[token] for token in taken)
             truth = bench.judge.legal(self._languages[walk.case].grammar, prefix)
             if mask is not None and truth is not None:
-                for key, ids in self._kinds.of(mask, truth):
+                for key, ids in self._kinds.of(walk.case, prefix, mask, truth):
                     self._found.setdefault(key, Found()).take(walk.case, taken, ids)
             verdict = finding.verdict.value if mask is not None else "grammar_error"
             yield _row(bench, self._engine.name) | {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 
 import numpy as np
@@ -97,14 +98,14 @@ class Kinds:
         self, case: Case, prefix: bytes, mask: Mask, truth: Truth
     ) -> Iterator[tuple[Key, list[int]]]:
         """Every kind of fault in a mask after `prefix`, with its ids."""
-        quoted = _in_string(prefix) if case.grammar.kind == "json" else None
+        place = _Place.of(prefix) if case.grammar.kind == "json" else None
         n_tokens = self.vocabulary.n_tokens
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little").astype(np.bool_)
         legal, complete = truth
         ends = self._ends
         allowed = bits[:n_tokens]
-        yield from self._group(MaskVerdict.UNSOUND, allowed & ~legal & ~ends, allowed, quoted)
-        yield from self._group(MaskVerdict.INCOMPLETE, legal & ~allowed & ~ends, allowed, quoted)
+        yield from self._group(MaskVerdict.UNSOUND, allowed & ~legal & ~ends, allowed, place)
+        yield from self._group(MaskVerdict.INCOMPLETE, legal & ~allowed & ~ends, allowed, place)
         padding = np.flatnonzero(bits[n_tokens:]) + n_tokens
         if padding.size:
             yield (MaskVerdict.UNSOUND, "padding"), padding.tolist()
@@ -121,15 +122,15 @@ class Kinds:
         return ends
 
     def _group(
-        self, verdict: MaskVerdict, odd: Bits, allowed: Bits, quoted: bool | None
+        self, verdict: MaskVerdict, odd: Bits, allowed: Bits, place: _Place | None
     ) -> Iterator[tuple[Key, list[int]]]:
         groups: dict[str, list[int]] = {}
         for token in np.flatnonzero(odd).tolist():
-            groups.setdefault(self._kind(token, verdict, allowed, quoted), []).append(token)
+            groups.setdefault(self._kind(token, verdict, allowed, place), []).append(token)
         for kind, ids in groups.items():
             yield (verdict, kind), ids
 
-    def _kind(self, token: int, verdict: MaskVerdict, allowed: Bits, quoted: bool | None) -> str:
+    def _kind(self, token: int, verdict: MaskVerdict, allowed: Bits, place: _Place | None) -> str:
         true = self.vocabulary.true_bytes[token]
         if self.vocabulary.hidden[token]:
             return "special"
@@ -143,8 +144,8 @@ class Kinds:
             return "long"
         if not _is_text(true):
             return "half_character"
-        if quoted is not None:
-            return _json_kind(true, quoted)
+        if place is not None:
+            return _json_kind(true, place)
         return "newline" if b"\n" in true else "other"
 
     @cached_property
@@ -155,13 +156,26 @@ class Kinds:
         return found
 
 
-def _in_string(prefix: bytes) -> bool:
-    """Whether a beginning of JSON ends within a string."""
-    return re.sub(rb"\\.", b"", prefix, flags=re.DOTALL).count(b'"') % 2 == 1
+class _Place(Enum):
+    """Where a beginning of JSON ends."""
+
+    OUTSIDE = "outside"
+    STRING = "string"
+    ESCAPE = "escape"
+
+    @staticmethod
+    def of(prefix: bytes) -> _Place:
+        plain = re.sub(rb"\\.", b"", prefix, flags=re.DOTALL)
+        if plain.endswith(b"\\"):
+            return _Place.ESCAPE
+        return _Place.STRING if plain.count(b'"') % 2 else _Place.OUTSIDE
 
 
-def _json_kind(true: bytes, quoted: bool) -> str:
+def _json_kind(true: bytes, place: _Place) -> str:
     """Where JSON itself leaves a choice, two engines may differ and both be right."""
+    if place is _Place.ESCAPE:
+        return "json_spelling"
+    quoted = place is _Place.STRING
     parts = re.sub(rb"\\.", b"", true).split(b'"')
     if any(min(part, default=32) < 32 for part in parts[not quoted :: 2]):
         return "control_character"

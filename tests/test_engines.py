@@ -39,7 +39,12 @@ cases:
     check: {regex: '(ab)*'}
   - id: airports
     prompt: "Hello"
-    grammar: {json: {type: object, properties: {cost: {type: string}}, required: [cost]}}
+    grammar:
+      json:
+        type: object
+        properties: {cost: {type: string}}
+        required: [cost]
+        additionalProperties: false
     check: {json: true}
 """
 
@@ -102,10 +107,15 @@ def test_special_tokens_are_allowed_in_free_text(probed: Finished, engine: str) 
 
 
 def test_empty_tokens_are_allowed_at_every_step(probed: Finished) -> None:
-    """U-31: lm-format-enforcer hangs an empty text at the root of its tree, always allowed."""
-    row = finding(probed, "lmfe", "unsound", "empty")
-    every = probed.table("engines").filter(engine="lmfe").height
-    assert (row["n_states"], row["n_ids"]) == (every, 53)
+    """U-31: lm-format-enforcer hangs an empty text at the root of its tree, always allowed.
+
+    Empty to it are the control tokens, and two of them are ids on which the runtime stops.
+    """
+    row = finding(probed, "lmfe", "unsound", "special")
+    judged = probed.table("engines").filter(engine="lmfe", verdict="unsound").height
+    assert (row["n_states"], row["n_ids"]) == (judged, 63)
+    assert "known as b''" in row["report"]
+    assert 2 in finding(probed, "lmfe", "stop_too_early", "end")["ids"], "</s>, at the start"
 
 
 def test_all_but_one_id_of_a_text_are_lost(probed: Finished) -> None:
@@ -190,6 +200,7 @@ def test_each_kind_of_fault_is_told(open_vocabulary: Open) -> None:
         (b'{"a": "', b"\\/", "json_spelling"),
         (b'{"a": "', b'",\n ', "json_white_space"),
         (b'{"a": "\\"', b"\t", "control_character"),
+        (b'{"a": "\\', b"u", "json_spelling"),
         (b"{", b" \n", "json_white_space"),
         (b"{", b"x", "other"),
     ],

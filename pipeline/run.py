@@ -23,12 +23,16 @@ from tqdm import tqdm
 from pipeline import provenance, sources, suites, tables
 from pipeline.config import Settings, data_folder
 from pipeline.errors import ConfigError, InputRefused, ResultsError, SourceError
+from pipeline.job_target import SENTINEL, TargetRef
 from pipeline.supervise import Death, supervise
-from pipeline.verdict import Cause, End
+from pipeline.verdict import Cause, End, Verdict
 from pipeline.worker import FileRef, Job, SuiteRef
 
 INVOCATION = "BYTE_EXACT_INVOCATION"
 """Environment variable that all jobs of one command share; a run folder belongs to one command."""
+
+
+_LOST = (Verdict.CRASHED.value, Verdict.TIMEOUT.value)
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Outcome:
 
     folder: Path
     lost: int = 0
-    """Cells or tables without a result because the native process died or hung."""
+    """Cells or tables without a result because a native process or a server died or hung."""
     refusal: str | None = None
     """Why the job's input could not be used."""
 
@@ -61,6 +65,8 @@ class _Seen:
     """(builder, suite, case) of every cell that has its row."""
     builders: set[str] = field(default_factory=set[str])
     """Builders with their row in `tokenizers`."""
+    lost: int = 0
+    """Cells of which the worker itself says that a server died, hung or gave no answer."""
 
     def note(self, message: dict[str, Any]) -> int:
         """Take one message in; how far the progress bar moves."""
@@ -71,6 +77,7 @@ class _Seen:
                 self.ended = True
             case {"type": "rows", "table": "cells", "rows": rows}:
                 self.cells |= {(row["builder"], row["suite"], row["case"]) for row in rows}
+                self.lost += sum(row["verdict"] in _LOST for row in rows)
                 return len(rows)
             case {"type": "rows", "table": "tokenizers", "rows": rows}:
                 self.builders |= {row["builder"] for row in rows}
@@ -105,9 +112,10 @@ def execute(settings: Settings, *, keep_refused: bool) -> Outcome:
         _bury(job, chosen, seen, part, End.LOAD_REFUSED, str(refusal))
         return Outcome(settings.folder, refusal=str(refusal))
     if death is None:
-        return Outcome(settings.folder)
+        return Outcome(settings.folder, lost=seen.lost)
     end = End.TIMEOUT if death.hung else End.CRASHED
-    return Outcome(settings.folder, lost=_bury(job, chosen, seen, part, end, death.reason))
+    buried = _bury(job, chosen, seen, part, end, death.reason)
+    return Outcome(settings.folder, lost=seen.lost + buried)
 
 
 def finish(folder: Path, outcomes: list[Outcome], settings: Settings) -> dict[str, Any]:
@@ -159,6 +167,7 @@ def _chosen(settings: Settings) -> list[Chosen]:
     grammar = settings.grammar
     out: list[Chosen] = []
     known: set[str] = set()
+    target = settings.target.ref(settings.folder)
     for name, suite in grammar.suites.items():
         if not suite.file:
             raise ConfigError(f"grammar={name} needs a file: add grammar.path=FILE.yaml.")
@@ -166,14 +175,30 @@ def _chosen(settings: Settings) -> list[Chosen]:
         path = path if name == "path" else _dataset(suite.file)
         loaded = suites.load(path)
         known |= {case.id for case in loaded.cases}
-        cases = [c.id for c in loaded.cases if not grammar.cases or c.id in grammar.cases]
+        wanted = [c for c in loaded.cases if not grammar.cases or c.id in grammar.cases]
+        cases = [c.id for c in wanted if target.carries(c.grammar.kind)]
         out.append(Chosen(path.absolute(), loaded.name, tuple(cases[: grammar.limit])))
+    if target.remote and not any(suite.cases for suite in out):
+        raise ConfigError(
+            f"target={target.name} carries JSON Schemas only, and no chosen case has one: "
+            "grammar=enum does."
+        )
     if missing := sorted(set(grammar.cases) - known):
         raise ConfigError(f"grammar.cases: no chosen suite has a case {', '.join(missing)}.")
     names = [suite.name for suite in out]
     if len(set(names)) < len(names):
         raise ConfigError(f"two of the chosen suite files are named alike: {', '.join(names)}.")
-    return out
+    if not target.remote:
+        return out
+    others = [suite for suite in out if suite.name != SENTINEL]
+    return [*others, _sentinel(settings, target)]
+
+
+def _sentinel(settings: Settings, target: TargetRef) -> Chosen:
+    """The cases that show whether a server enforces anything; never narrowed."""
+    path = _dataset(settings.target.sentinel)
+    cases = [c.id for c in suites.load(path).cases if target.carries(c.grammar.kind)]
+    return Chosen(path, SENTINEL, tuple(cases))
 
 
 def _dataset(file: str) -> Path:
@@ -198,17 +223,24 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         )
     if not settings.builder.use:
         raise ConfigError("builder=[] chooses no builder; there must be at least one.")
+    name = model.name if own else tokenizer.name
+    label = settings.target.label or settings.target.name
+    log = settings.folder / "parts" / f"{_file_name(f'{model.name}--{name}--{label}')}.log"
+    target = settings.target.ref(log)
+    if target.remote and "generate" not in settings.stages:
+        raise ConfigError("A server's token table is not seen: audit goes with target=inprocess.")
     strings = settings.audit.strings_suite
     return Job(
         model=model.name,
-        tokenizer=model.name if own else tokenizer.name,
+        tokenizer=name,
         weights=None,
         tokens=None,
+        prefix_scheme=settings.tokenizer.prefix_scheme,
         seed=model.seed,
         cache=str(sources.cache_dir()),
-        builders=tuple(settings.builder.use),
+        builders=(target.label,) if target.remote else tuple(settings.builder.use),
         suites=tuple(SuiteRef(str(suite.path), suite.cases) for suite in chosen),
-        stages=tuple(settings.stages),
+        stages=("generate",) if target.remote else tuple(settings.stages),
         device=settings.runtime.device,
         n_seq=settings.runtime.n_seq,
         n_threads=settings.runtime.n_threads,
@@ -223,6 +255,10 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         engines=tuple(settings.audit.engines),
         engines_suite=str(_dataset(settings.audit.engines_suite)),
         outside=settings.builder.outside(),
+        target=target,
+        llama_lib=settings.runtime.llama_lib,
+        llguidance_lib=settings.runtime.llguidance_lib,
+        references=tuple(settings.audit.references),
     )
 
 
@@ -240,7 +276,8 @@ def _with_files(job: Job, settings: Settings) -> Job:
 
 
 def _part(folder: Path, job: Job) -> Path:
-    return folder / "parts" / f"{_file_name(f'{job.model}--{job.tokenizer}')}.jsonl"
+    names = (job.model, job.tokenizer, *([job.target.label] if job.target.remote else []))
+    return folder / "parts" / f"{_file_name('--'.join(names))}.jsonl"
 
 
 def _file_name(text: str) -> str:
@@ -310,12 +347,12 @@ def _bury(job: Job, chosen: list[Chosen], seen: _Seen, part: Path, end: End, rea
             for builder in job.builders:
                 if (builder, suite.name, case) in seen.cells:
                     continue
-                key = ("inprocess", job.model, job.tokenizer, builder, suite.name, case)
+                key = (job.target.name, job.model, job.tokenizer, builder, suite.name, case)
                 cells.append(
                     dict.fromkeys(tables.SCHEMAS["cells"])
                     | whose
                     | {
-                        "target": "inprocess",
+                        "target": job.target.name,
                         "model": job.model,
                         "builder": builder,
                         "suite": suite.name,
@@ -362,5 +399,8 @@ def _without_paths(job: dict[str, Any]) -> dict[str, Any]:
         "tokenizer": job["tokenizer"],
         "weights_sha256": job["weights"]["sha256"] if job["weights"] else None,
         "tokens_sha256": job["tokens"]["sha256"] if job["tokens"] else None,
+        "prefix_scheme": job["prefix_scheme"],
         "seed": job["seed"],
+        "target": job["target"]["name"],
+        "label": job["target"]["label"],
     }

@@ -62,6 +62,14 @@ class End(StrEnum):
     TIMEOUT = "timeout"
     LOAD_REFUSED = "load_refused"
     BUILDER_REFUSED = "builder_refused"
+    REFUSED = "refused"
+    """A server refused the request (HTTP 4xx)."""
+    CLOSED = "closed"
+    """The connection to a server broke off, or none was to be had."""
+    FAILED = "failed"
+    """A server failed (HTTP 5xx)."""
+    GARBLED = "garbled"
+    """A server answered with what is no answer."""
 
 
 class Lost(StrEnum):
@@ -71,6 +79,8 @@ class Lost(StrEnum):
     COMPILE = "compile"
     MASK = "mask"
     CONSUME = "consume"
+    IGNORED = "ignored"
+    """Never had: the runtime answers as if no grammar had been given."""
 
 
 class Bytes(StrEnum):
@@ -80,7 +90,7 @@ class Bytes(StrEnum):
     PREFIX = "prefix"
     INVALID = "invalid"
     UNJUDGED = "unjudged"
-    """The grammar does not compile, so that there is nothing to judge by."""
+    """There is no byte-level grammar to judge by; the checker alone does."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +114,10 @@ _DIRECT = {
     End.TIMEOUT: Verdict.TIMEOUT,
     End.LOAD_REFUSED: Verdict.LOAD_REFUSED,
     End.BUILDER_REFUSED: Verdict.BUILDER_REFUSED,
+    End.REFUSED: Verdict.GRAMMAR_ERROR,
+    End.CLOSED: Verdict.CRASHED,
+    End.FAILED: Verdict.CRASHED,
+    End.GARBLED: Verdict.CRASHED,
 }
 
 
@@ -123,9 +137,11 @@ def judge(facts: Facts) -> Verdict:
 def _judge_enforced(facts: Facts) -> Verdict:
     """Nothing was lost: the bytes and the end decide."""
     complete = facts.bytes is Bytes.VALID
-    if facts.end is End.EMPTY_MASK and facts.bytes is Bytes.PREFIX:
+    unjudged = facts.bytes is Bytes.UNJUDGED
+    if facts.end is End.EMPTY_MASK and (facts.bytes is Bytes.PREFIX or unjudged):
         return Verdict.IMPOSSIBLE if facts.oracle_empty else Verdict.DEAD_END
-    if facts.bytes is Bytes.INVALID:
+    wrong = unjudged and facts.end is End.STOP_ID and not facts.checker_agrees
+    if facts.bytes is Bytes.INVALID or wrong:
         return Verdict.SILENT_CORRUPTION
     if facts.end is End.STOP_ID and facts.bytes is Bytes.PREFIX:
         return Verdict.EARLY_STOP

@@ -15,10 +15,12 @@ import os
 import sys
 import threading
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from pipeline.builders import Outside
+from pipeline.job_target import TargetRef
 
 Row = dict[str, object]
 
@@ -50,6 +52,8 @@ class Job:
     """The model's GGUF; None to forge one around the tokenizer."""
     tokens: FileRef | None
     """The tokenizer's file; None where the model brings its own."""
+    prefix_scheme: str
+    """`auto` or a `prefix.SpmPrefixScheme`: how prompts are encoded on SentencePiece."""
     seed: int
     """Of the forged weights."""
     cache: str
@@ -83,6 +87,14 @@ class Job:
     """The suite file whose grammars they all know."""
     outside: Outside
     """How builders from released packages run."""
+    references: tuple[str, ...]
+    """Pythons that are asked for reference tokenizers' ids; `here` stands for this one."""
+    target: TargetRef = field(default_factory=TargetRef)
+    """Where `generate` happens."""
+    llama_lib: str | None = None
+    """The llama.cpp library to use in place of llama-cpp-python's own."""
+    llguidance_lib: str | None = None
+    """The library with llguidance's C interface to use in place of the wheel's."""
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Job:
@@ -94,7 +106,9 @@ class Job:
         )
         data["outside"] = Outside(**data["outside"])
         data["engines"] = tuple(data["engines"])
+        data["target"] = TargetRef.from_json(data["target"])
         data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
+        data["references"] = tuple(data["references"])
         return Job(**data)
 
     def to_json(self) -> str:
@@ -141,9 +155,26 @@ def main() -> None:
     channel = Channel()
     job = Job.from_json(json.loads(sys.stdin.readline()))
     threading.Thread(target=_die_with_the_parent, daemon=True).start()
-    from pipeline.stages import run_job
-
+    _choose_libraries(job)
+    try:
+        from pipeline.stages import run_job
+    except (OSError, AttributeError, RuntimeError) as error:
+        chosen = [file for file in (job.llama_lib, job.llguidance_lib) if file is not None]
+        if not chosen:
+            raise
+        said = " ".join(str(error).split())[:300]
+        channel.send("refused", message=f"{' or '.join(chosen)} cannot be used: {said}")
+        return
     run_job(job, channel)
+
+
+def _choose_libraries(job: Job) -> None:
+    """Say which libraries are to be loaded; read when the files with native handles are imported,
+    here and in the children of this process."""
+    if job.llama_lib is not None:
+        os.environ["LLAMA_CPP_LIB_PATH"] = str(Path(job.llama_lib).parent)
+    if job.llguidance_lib is not None:
+        os.environ["BYTE_EXACT_LLGUIDANCE_LIB"] = job.llguidance_lib
 
 
 def _die_with_the_parent() -> None:

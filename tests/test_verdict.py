@@ -17,22 +17,31 @@ def _lost(f: Facts) -> bool:
     return f.lost is not Lost.NO
 
 
+def _begun(f: Facts) -> bool:
+    return f.bytes in {Bytes.PREFIX, Bytes.UNJUDGED}
+
+
 # The table of the README, in its order: the first row that fits gives the verdict.
 TABLE: list[Row] = [
-    (V.CRASHED, lambda f: f.end is End.CRASHED),
+    (V.CRASHED, lambda f: f.end in {End.CRASHED, End.CLOSED, End.FAILED, End.GARBLED}),
     (V.TIMEOUT, lambda f: f.end is End.TIMEOUT),
     (V.LOAD_REFUSED, lambda f: f.end is End.LOAD_REFUSED),
     (V.BUILDER_REFUSED, lambda f: f.end is End.BUILDER_REFUSED),
+    (V.GRAMMAR_ERROR, lambda f: f.end is End.REFUSED),
     (V.IMPOSSIBLE, lambda f: f.lost is Lost.MASK and f.oracle_empty),
     (V.GRAMMAR_ERROR, lambda f: f.lost is Lost.COMPILE and f.end is End.LOST),
     (V.UNENFORCED, lambda f: _lost(f) and f.end is not End.LOST),
     (V.STOPPED, _lost),
     (
         V.IMPOSSIBLE,
-        lambda f: f.end is End.EMPTY_MASK and f.bytes is Bytes.PREFIX and f.oracle_empty,
+        lambda f: f.end is End.EMPTY_MASK and _begun(f) and f.oracle_empty,
     ),
-    (V.DEAD_END, lambda f: f.end is End.EMPTY_MASK and f.bytes is Bytes.PREFIX),
+    (V.DEAD_END, lambda f: f.end is End.EMPTY_MASK and _begun(f)),
     (V.SILENT_CORRUPTION, lambda f: f.bytes is Bytes.INVALID),
+    (
+        V.SILENT_CORRUPTION,
+        lambda f: f.bytes is Bytes.UNJUDGED and f.end is End.STOP_ID and not f.checker_agrees,
+    ),
     (V.EARLY_STOP, lambda f: f.end is End.STOP_ID and f.bytes is Bytes.PREFIX),
     (
         V.NO_STOP,

@@ -4,6 +4,8 @@ A builder turns a vocabulary into a `TokenTable`: what it *claims* the bytes of 
 which tokens are special, which id ends a text, and how bytes become tokens. `unfixed` and `fixed`
 follow llama.cpp's `common/llguidance.cpp` before and after the fix; `bytes_fixed` and
 `tokenize_fixed` are the two halves of it, so that a failure can be laid at one defect's door.
+`exact` is the better fix; `special_prefix`, `prefix_strip` and `no_special_prefix` are those that
+were thought of and rejected.
 Builders from released packages (`foreign.Foreign`) run in a process of their own.
 
 To add one: a file here with a `Builder` decorated by `@register`, its `conf/builder/<name>.yaml`,
@@ -48,6 +50,15 @@ class TokenTable:
     """Tables of equal bytes and equal mode make the same native tokenizer."""
     made_by: str = ""
     """The released package and its version; empty for builders of our own."""
+    note: str = ""
+    """What a user should know of the table, such as why it cannot be exact."""
+    guarded: bool = False
+    """Whether the tokenization never hands `llama_tokenize` bytes that it may die of."""
+
+    @property
+    def calls_llama(self) -> bool:
+        """Whether tokenizing calls `llama_tokenize` on whatever it gets, and so may die of it."""
+        return self.tokenize is not None and not self.guarded
 
     @cached_property
     def engine_bytes(self) -> list[bytes]:
@@ -59,8 +70,9 @@ class TokenTable:
 
     @cached_property
     def hash(self) -> str:
-        """sha256 over the table and the tokenize mode."""
-        digest = hashlib.sha256(repr((self.eos, self.tokenize_mode)).encode())
+        """sha256 over the table, the tokenize mode, and whether there is a tokenization at all."""
+        facts = self.eos, self.tokenize_mode, self.tokenize is not None
+        digest = hashlib.sha256(repr(facts).encode())
         for entry in self.engine_bytes:
             digest.update(len(entry).to_bytes(4, "little"))
             digest.update(entry)

@@ -6,13 +6,24 @@ Every stage sends its rows as soon as it has them. An input that cannot be used 
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from pipeline import builders, engines, foreign, forge, llama, llguidance_abi, provenance, suites
+from pipeline import (
+    builders,
+    engines,
+    foreign,
+    forge,
+    gguf_file,
+    llama,
+    llguidance_abi,
+    provenance,
+    suites,
+)
 from pipeline.constraint import Llguidance
 from pipeline.errors import LoadRefused, PipelineError
-from pipeline.stages import audit, field, generate, walk
+from pipeline.stages import audit, field, generate, place, remote, walk
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
 from pipeline.vocabulary import read
@@ -40,11 +51,12 @@ def run_job(job: Job, channel: Channel) -> None:
     except (PipelineError, LoadRefused) as refusal:
         channel.send("refused", message=str(refusal))
         return
+    _last_words(file)
     with ExitStack() as stack:
         try:
             model = llama.Model(
                 file,
-                vocab_only="generate" not in job.stages,
+                vocab_only="generate" not in job.stages or job.target.remote,
                 n_gpu_layers=-1 if device == "gpu" else 0,
             )
         except LoadRefused as refusal:
@@ -55,14 +67,43 @@ def run_job(job: Job, channel: Channel) -> None:
         bench = Workbench(
             job, channel, model, weights, file, engine, device, read(model), languages
         )
-        bench.build()
-        if "audit" in job.stages:
-            audit.run(bench)
-            walk.run(bench)
-            field.run(bench)
-        if "generate" in job.stages:
-            generate.run(bench)
+        try:
+            _work(bench)
+        except PipelineError as refusal:
+            channel.send("refused", message=str(refusal))
+            return
     channel.send("end")
+
+
+def _work(bench: Workbench) -> None:
+    """The stages; what a user has declared wrongly is met in the first of them."""
+    stages = bench.job.stages
+    if bench.job.target.remote:
+        remote.run(bench)
+        return
+    if "audit" in stages:
+        place.run(bench)
+    bench.build()
+    if "audit" in stages:
+        audit.run(bench)
+        walk.run(bench)
+        field.run(bench)
+    if "generate" in stages:
+        generate.run(bench)
+
+
+def _last_words(file: Path) -> None:
+    """Name a token text that stands twice: llama.cpp aborts on it and does not say which."""
+    try:
+        tokens = gguf_file.scan(file).tokens()
+    except LoadRefused:
+        return  # llama.cpp has its own words for a broken header
+    seen: dict[bytes, int] = {}
+    for token, text in enumerate(tokens):
+        first = seen.setdefault(text, token)
+        if first != token:
+            print(f"{file.name}: ids {first} and {token} have the text {text!r}", file=sys.stderr)
+            return
 
 
 def _device(wanted: str) -> str:
@@ -100,7 +141,7 @@ def _cases(job: Job) -> dict[Case, Languages]:
                 f"{' '.join(error.split())[:400]}. Mend it, or mark the case "
                 "`invalid_grammar: true` if that is its point."
             )
-        if error is None and case.invalid_grammar:
+        if compiled[case].grammar.no_oracle is None and case.invalid_grammar:
             raise PipelineError(
                 f"suite {case.suite}, case {case.id} is marked `invalid_grammar: true`, but its "
                 "grammar compiles. Remove the mark."

@@ -9,7 +9,8 @@ from pipeline import decode, llama
 from pipeline.builders import TokenTable
 from pipeline.constraint import Engine
 from pipeline.decode import Transcript
-from pipeline.targets import Request
+from pipeline.spm import SpmEncoder
+from pipeline.targets import Request, prompt_ids
 from pipeline.vocabulary import Vocabulary
 
 _MIN_CELLS = 256
@@ -33,7 +34,9 @@ class InProcess:
         n_threads: int,
         drop_on_error: bool,
         observe: decode.Observer | None = None,
+        encoder: SpmEncoder | None = None,
     ) -> None:
+        """`encoder` encodes prompts where a tokenizer's prefix scheme is not llama.cpp's own."""
         self.device = device
         self._model = model
         self._vocabulary = vocabulary
@@ -43,15 +46,7 @@ class InProcess:
         self._n_threads = n_threads
         self._drop_on_error = drop_on_error
         self._observe = observe
-
-    def prompt_ids(self, prompt: str) -> tuple[int, ...]:
-        """The prompt as llama.cpp's server encodes it (`add_special`, `parse_special`).
-
-        A vocabulary that adds nothing of its own to an empty prompt still needs one token to
-        start from: its BOS, else id 0.
-        """
-        ids = self._model.vocab.tokenize(prompt.encode(), add_special=True, parse_special=True)
-        return tuple(ids) or (max(self._vocabulary.bos, 0),)
+        self._encoder = encoder
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:
         """See `Target.generate`."""
@@ -77,7 +72,9 @@ class InProcess:
         kind, text = request.case.grammar.engine_text()
         return decode.Cell(
             key=request.key,
-            prompt=self.prompt_ids(request.case.prompt),
+            prompt=prompt_ids(
+                self._model.vocab, self._vocabulary, self._encoder, request.case.prompt
+            ),
             matcher=self._engine.compile(self._tables[request.builder], kind, text),
             max_tokens=request.max_tokens,
             end_ids=self._vocabulary.end_ids,

@@ -35,6 +35,7 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     states, walks = tables.read(run, "states"), tables.read(run, "walks")
     if states.height:
         parts.append(_masks(states, walks))
+    parts.append(_engines(tables.read(run, "engines"), tables.read(run, "engine_findings")))
     parts.append(_prefix(tokenizers, run))
     if cells.height:
         sentinel = pl.col("suite") == SENTINEL
@@ -173,6 +174,28 @@ def _greedy_loses(cells: pl.DataFrame) -> str:
         rows.append([str(tokenizer), str(builder), f"{group.height}", f"{n}", f"{forced}"])
         rows[-1] += [f"{n - forced}", odd]
     return "What greedy tokenization loses (cells right under both)\n" + _grid(rows)
+
+
+def _engines(engines: pl.DataFrame, findings: pl.DataFrame) -> str:
+    """Released engines' own masks: how many are exact, and in how many which kind is wrong."""
+    rows = [["tokenizer", "engine", "masks judged", "exact", "masks with which fault"]]
+    for (tokenizer, engine), group in engines.group_by(
+        ["tokenizer", "engine"], maintain_order=True
+    ):
+        judged = group.filter(~pl.col("verdict").is_in(["no_oracle", "after_divergence"]))
+        mine = findings.filter(tokenizer=tokenizer, engine=engine).sort(-pl.col("n_states"))
+        kinds = [f"{r['n_states']} {r['verdict']}/{r['kind']}" for r in mine.to_dicts()]
+        refused = group.filter(verdict="builder_refused")["reason"].to_list()
+        rows.append(
+            [
+                str(tokenizer),
+                group["made_by"][0] or str(engine),
+                "-" if refused else f"{judged.height}",
+                "-" if refused else f"{judged.filter(verdict='exact').height}",
+                ", ".join(refused or kinds) or "none",
+            ]
+        )
+    return "Engines' own masks\n" + _grid(rows) if engines.height else ""
 
 
 def _in_words(row: dict[str, Any]) -> str:

@@ -98,6 +98,16 @@ def test_every_engine_was_walked(probed: Finished) -> None:
     assert rows["made_by"].null_count() == 0
 
 
+def test_findings_are_shown_and_written_out(probed: Finished) -> None:
+    """The console names the kinds; each has the text of a report."""
+    assert "Engines' own masks" in probed.out
+    [shown] = [line for line in probed.out.splitlines() if "llama-cpp-python 0" in line]
+    assert "unsound/special" in shown
+    for row in probed.table("engine_findings").iter_rows(named=True):
+        name = f"phi3-engine-{row['engine']}-{row['verdict']}-{row['kind']}.md"
+        assert (probed.folder / "reproducers" / name).read_text("utf-8") == row["report"]
+
+
 @pytest.mark.parametrize("engine", ["xgrammar", "outlines", "gbnf"])
 def test_special_tokens_are_allowed_in_free_text(probed: Finished, engine: str) -> None:
     """U-17: what the runtime renders as nothing is let in by its text."""

@@ -54,7 +54,7 @@ class Toy(Foreign):
 BODIES = {
     "toy": "print('chatter', flush=True)",
     "toy_raises": "raise ValueError('cannot\\nread this')",
-    "toy_hangs": "__import__('time').sleep(60)",
+    "toy_hangs": "__import__('time').sleep(600)",
     "toy_eats": "claimed = [b'x' * 2**20 for _ in range(4000)]",
     "toy_dies": "__import__('os').abort()",
     "toy_short": "claimed = claimed[:-1]",
@@ -122,16 +122,16 @@ def test_a_bad_day_ends_only_its_own_row(copy: Copy) -> None:
     found, _ = copy.audit(
         "bad",
         "builder=[toy_raises,toy_hangs,toy_eats,toy_dies,toy_short,fixed]",
-        "builder.time_limit=4",
-        "builder.memory_limit=1",
+        "builder.time_limit=20",
+        "builder.memory_limit=0.5",
     )
     said = dict(found.select("builder", "reason").iter_rows())
     status = dict(found.select("builder", "status").iter_rows())
     assert status.pop("fixed") == "ok"
     assert set(status.values()) == {"builder_refused"}
     assert said["toy_raises"] == "toylib 1.0: ValueError: cannot read this"
-    assert said["toy_hangs"] == "no answer within 4 s"
-    assert said["toy_eats"] == "toylib 1.0 wanted more than 1 GiB of memory"
+    assert said["toy_hangs"] == "no answer within 20 s"
+    assert said["toy_eats"] == "toylib 1.0 wanted more than 0.5 GiB of memory"
     assert said["toy_dies"].startswith("its process ended with code -6")
     assert said["toy_short"] == "toylib 1.0 made 31999 entries of 32000 tokens"
 

@@ -59,8 +59,8 @@ KNOWN = {
     "unfixed": "google-ai-edge/LiteRT-LM#3510, ggml-org/llama.cpp `common/llguidance.cpp`",
     "lmfe": "noamgat/lm-format-enforcer#92, abetlen/llama-cpp-python#1375",
     "outlines": "dottxt-ai/outlines#1830, #820",
-    "xgrammar_byte_fallback": "by its use: the text of this vocabulary is byte-level",
-    "xgrammar_byte_level": "by its use: the text of this vocabulary is byte-fallback",
+    "xgrammar_byte_fallback": "by its use, where the vocabulary is of another kind",
+    "xgrammar_byte_level": "by its use, where the vocabulary is of another kind",
 }
 """Where a builder's fault is told in public, or whose it is."""
 

@@ -34,7 +34,6 @@ WRONG: list[tuple[str, str, int | str]] = [
     ("lmfe", "llama_bpe", 1583),
     ("lmfe", "bert_bge", 30517),
     ("outlines", "llama_spm", 224),
-    ("outlines", "llama_bpe", 1586),
     ("outlines", "bert_bge", "AttributeError: .* no attribute 'eos_token'"),
     ("outlines_core", "llama_spm", 0),
     ("outlines_core", "llama_bpe", 0),

@@ -36,6 +36,10 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     partition, cuts, merge, spm
                          a SentencePiece encoder: llama.cpp's ids, or every byte string back
     builders/            vocabulary → token table; the things under test, one file each
+    foreign, foreign_process, foreign_serve, tokenizer_json
+                         builders from released packages, each in a process of its own
+    engines/, foreign_engine, engine_probe
+                         released engines' own masks, and what is wrong with them by kind
     suites               prompt + grammar + independent checker, from `datasets/`
     constraint           grammar over token table → masks; the engine protocol
     oracle               the same grammar over single bytes; never sees a token table

@@ -160,6 +160,11 @@ def _write_reproducers(folder: Path) -> None:
         (folder / "reproducers").mkdir(exist_ok=True)
         for suffix, text in (("yaml", row["suite_file"]), ("md", row["report"])):
             (folder / "reproducers" / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+    for row in tables.read(folder, "engine_findings").iter_rows(named=True):
+        what = (row["tokenizer"], "engine", row["engine"], row["verdict"], row["kind"])
+        (folder / "reproducers").mkdir(exist_ok=True)
+        name = _file_name("-".join(what))
+        (folder / "reproducers" / f"{name}.md").write_text(row["report"], encoding="utf-8")
 
 
 def _chosen(settings: Settings) -> list[Chosen]:
@@ -252,6 +257,9 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         walks_suite=str(_dataset(settings.audit.walks_suite)),
         strings_suite=str(_dataset(strings)) if strings else None,
         audit_seed=settings.audit.seed,
+        engines=tuple(settings.audit.engines),
+        engines_suite=str(_dataset(settings.audit.engines_suite)),
+        outside=settings.builder.outside(),
         target=target,
         llama_lib=settings.runtime.llama_lib,
         llguidance_lib=settings.runtime.llguidance_lib,

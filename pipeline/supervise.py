@@ -51,7 +51,7 @@ def supervise(job: Job, take: Callable[[str], None], *, time_limit: float) -> De
             code = process.wait()
         if code == 0:
             return None
-        words = _last_words(errors)
+        words = last_words(errors)
     if hung:
         return Death(hung=True, reason=f"the worker said nothing for {time_limit:g} s. {words}")
     died = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -114,7 +114,8 @@ def _lines(process: subprocess.Popen[str], job: str, time_limit: float) -> Itera
             yield line
 
 
-def _last_words(errors: IO[bytes]) -> str:
+def last_words(errors: IO[bytes]) -> str:
+    """The end of what a process has written to its standard error."""
     errors.seek(0, os.SEEK_END)
     errors.seek(max(errors.tell() - _TAIL, 0))
     text = errors.read().decode("utf-8", "replace")

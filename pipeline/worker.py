@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from pipeline.builders import Outside
 from pipeline.job_target import TargetRef
 
 Row = dict[str, object]
@@ -80,6 +81,12 @@ class Job:
     strings_suite: str | None
     """The file of accept/reject strings."""
     audit_seed: int
+    engines: tuple[str, ...]
+    """Released engines whose own masks are looked at."""
+    engines_suite: str
+    """The suite file whose grammars they all know."""
+    outside: Outside
+    """How builders from released packages run."""
     references: tuple[str, ...]
     """Pythons that are asked for reference tokenizers' ids; `here` stands for this one."""
     target: TargetRef = field(default_factory=TargetRef)
@@ -97,6 +104,8 @@ class Job:
         data["suites"] = tuple(
             SuiteRef(suite["path"], tuple(suite["cases"])) for suite in data["suites"]
         )
+        data["outside"] = Outside(**data["outside"])
+        data["engines"] = tuple(data["engines"])
         data["target"] = TargetRef.from_json(data["target"])
         data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
         data["references"] = tuple(data["references"])

@@ -84,7 +84,7 @@ def test_what_cannot_be_exact_says_why(open_vocabulary: Open, name: str, why: st
 @pytest.fixture(scope="module", params=["llama_spm", "mistral_v1"])
 def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """All suites under `fixed` and `exact`, every mask of generation and of some walks judged."""
-    options = ("builder=[fixed,exact]", "engine.oracle=every", "audit.walks=6")
+    options = ("builder=[fixed,exact]", "engine.oracle=every", "audit.walks=3")
     results = tmp_path_factory.mktemp("exact")
     run = pipeline(
         results, "run", f"tokenizer={request.param}", "audit.strings_suite=null", *options

@@ -129,7 +129,7 @@ def test_a_wholly_forced_text_is_canonical(judged: Finished, open_vocabulary: Op
 
 def test_founding_probes_see_nothing_bad(open_vocabulary: Open) -> None:
     opened = open_vocabulary("llama_spm")
-    rows = audit.mask_rows(opened.vocabulary, opened.table("exact"), opened.engine)
+    rows = audit.mask_rows(opened.vocabulary, opened.table("exact"), opened.engine, opened.judge)
     assert [(row["probe"], row["n_allowed"], row["n_bad"]) for row in rows] == [
         ("no_space", 6970, 0),
         ("hello_world", 1, 0),

@@ -66,7 +66,7 @@ def test_ids_of_random_strings_are_llamas_and_every_byte_comes_back(
         assert one.lost(data) is None, data
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(
     data=st.one_of(
         st.binary(), st.text().map(str.encode), st.text("a <s>[INST]\u2581é").map(str.encode)
@@ -77,7 +77,7 @@ def test_any_bytes_come_back(compared: Callable[[str], Compared], data: bytes) -
         assert compared(name).lost(data) is None
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(data=st.one_of(st.binary(), MARKED))
 def test_any_bytes_have_llamas_ids(
     open_vocabulary: Open, compared: Callable[[str], Compared], data: bytes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
-EXIT_CODES = """Exit codes: 0 complete; 1 complete, but cells were lost (a native process died or
-hung); 2 usage or input. Verdicts never change the exit code."""
+EXIT_CODES = """Exit codes: 0 complete; 1 complete, but cells were lost (a native process or a
+server died or hung); 2 usage or input. Verdicts never change the exit code."""
 
 
 def main(arguments: list[str]) -> int:

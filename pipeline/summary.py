@@ -12,8 +12,11 @@ import polars as pl
 
 from pipeline import tables
 from pipeline.verdict import BADNESS, Verdict
+from pipeline.visible import visible
 
 _WORST = 6
+_LONGEST = 1000
+"""Characters of a line."""
 
 _SAFE = {
     (0, "exact"): "safe: bytes and tokens are exact",
@@ -26,6 +29,11 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     """The closing text of a run."""
     cells, tokenizers = tables.read(run, "cells"), tables.read(run, "tokenizers")
     parts: list[str] = []
+    if manifest["status"] != "complete":
+        parts.append(
+            f"INTERRUPTED: these are not all results of the run. `python -m pipeline run "
+            f"resume={run}` does the rest."
+        )
     if tokenizers.height:
         parts.append(_audit(tokenizers, tables.read(run, "masks")))
     states, walks = tables.read(run, "states"), tables.read(run, "walks")
@@ -39,7 +47,8 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
         parts.append(f"{manifest['lost']} rows were lost to native processes that died or hung.")
     names = ", ".join(f"{name}.parquet" for name, n in manifest["rows"].items() if n)
     parts.append(f"Results: {run}\n  {names}, manifest.json")
-    return "\n\n".join(part for part in parts if part)
+    lines = "\n\n".join(part for part in parts if part).split("\n")
+    return "\n".join(visible(line, _LONGEST) for line in lines)
 
 
 def _audit(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> str:

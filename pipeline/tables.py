@@ -7,11 +7,12 @@ The parts of a run, whoever wrote them, are merged here, once, atomically.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -29,6 +30,8 @@ MIGRATIONS: dict[int, Callable[[str, pl.LazyFrame], pl.LazyFrame]] = {}
 A version whose chain to `SCHEMA_VERSION` has a gap cannot be read any more. `tests/fixtures/`
 holds a small run of every version.
 """
+
+Row = dict[str, object]
 
 _S, _I, _B, _Y = pl.String(), pl.Int64(), pl.Boolean(), pl.Binary()
 _IDS = pl.List(pl.Int32())
@@ -251,9 +254,8 @@ def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
     """
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in SCHEMAS}
     for part in sorted(parts):
-        for message in messages(part):
-            if message["type"] == "rows":
-                rows[message["table"]].extend(message["rows"])
+        for message in settled(part):
+            rows[message["table"]].extend(message["rows"])
     counts: dict[str, int] = {}
     for table in SCHEMAS:
         data = frame(table, rows.pop(table))
@@ -283,16 +285,84 @@ def messages(part: Path) -> Iterator[dict[str, Any]]:
                 yield found
 
 
-def has_rows(part: Path) -> bool:
-    """Whether a part file holds any row."""
-    return any(message["type"] == "rows" for message in messages(part))
+def settled(part: Path) -> Iterator[dict[str, Any]]:
+    """The `rows` of units that are done, each unit's once; the rest is of no account."""
+    held: list[dict[str, Any]] = []
+    seen: set[tuple[str, ...]] = set()
+    for found in messages(part):
+        if found["type"] == "rows":
+            held.append(found)
+            continue
+        if found["type"] == "done" and (unit := tuple(found["unit"])) not in seen:
+            seen.add(unit)
+            yield from held
+        held = []
+
+
+def misfit(message: dict[str, Any]) -> str | None:
+    """What is wrong with a `rows` message that a worker sent; None where it fits its table."""
+    table, rows = message.get("table"), message.get("rows")
+    if table not in SCHEMAS or not isinstance(rows, list):
+        return f"rows of no table there is ({str(table)[:40]!r})"
+    kinds = _KINDS[str(table)]
+    for row in cast(list[object], rows):
+        if not isinstance(row, dict) or cast(Row, row).keys() != kinds.keys():
+            return f"a row of {table} without its columns"
+        for name, value in cast(Row, row).items():
+            if value is not None and not kinds[name](value):
+                return f"{table}.{name} is {json.dumps(value)[:40]}"
+    return None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and (value.isascii() or _encodes(value, "utf-8"))
+
+
+def _is_bytes(value: object) -> bool:
+    return isinstance(value, str) and _encodes(value, "latin-1")
+
+
+def _encodes(value: str, encoding: str) -> bool:
+    try:
+        value.encode(encoding)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def _is_ids(value: object) -> bool:
+    return isinstance(value, list) and all(
+        type(item) is int and -(2**31) <= item < 2**31 for item in cast(list[object], value)
+    )
+
+
+_FITS: dict[type[pl.DataType], Callable[[object], bool]] = {
+    pl.String: _is_text,
+    pl.Int64: _is_number,
+    pl.Boolean: lambda value: type(value) is bool,
+    pl.Binary: _is_bytes,
+    pl.List: _is_ids,
+}
+_KINDS = {
+    table: {name: _FITS.get(type(kind), lambda _: True) for name, kind in schema.items()}
+    for table, schema in SCHEMAS.items()
+}
 
 
 def write(data: pl.DataFrame, path: Path) -> None:
     """Write a table under a temporary name, then put it in place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    data.write_parquet(temporary, compression="zstd", metadata={"schema": str(SCHEMA_VERSION)})
-    temporary.replace(path)
+    try:
+        data.write_parquet(temporary, compression="zstd", metadata={"schema": str(SCHEMA_VERSION)})
+        temporary.replace(path)
+    except pl.exceptions.ComputeError as error:  # as polars tells of a full disk
+        raise OSError(errno.EIO, str(error)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def readable(version: object) -> bool:

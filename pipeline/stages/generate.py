@@ -13,7 +13,7 @@ from pipeline.constraint import Mask
 from pipeline.decode import Cell, Transcript
 from pipeline.evaluate import evaluate
 from pipeline.stages.workbench import Workbench
-from pipeline.targets import Request
+from pipeline.targets import Request, Target
 from pipeline.targets.inprocess import InProcess
 from pipeline.verdict import Cause, End
 from pipeline.vocabulary import attr_name
@@ -33,24 +33,38 @@ def run(bench: Workbench) -> None:
         n_threads=bench.n_threads,
         drop_on_error=bench.job.on_error == "drop",
         observe=None if bench.judged_masks == "off" else watcher.observe,
+        clock=bench.clock,
     )
-    requests = list(_requests(bench, target.name))
+    requests = [
+        request
+        for request in _requests(bench, target.name)
+        if request.unit(target.name) not in bench.job.skip
+    ]
     watcher.requests = {request.key: request for request in requests}
     for request in requests:
         if request.builder in bench.refusals:
             bench.channel.rows("cells", [_refused_row(bench, target.name, request)])
+            bench.channel.done(*request.unit(target.name))
     able = [request for request in requests if request.builder in bench.tables]
-    for request, transcript in target.generate(able):
+    for some in [[request] for request in able] if bench.job.apart else [able]:
+        for request in some:
+            bench.channel.started(*request.unit(target.name))
+        _generate(bench, target, watcher, some)
+
+
+def _generate(bench: Workbench, target: Target, watcher: _Watcher, requests: list[Request]) -> None:
+    for request, transcript in target.generate(requests):
         table = bench.tables[request.builder]
-        judged = evaluate(
-            request.case,
-            transcript,
-            bench.vocabulary,
-            table,
-            bench.languages[request.case].grammar,
-            bench.oracle,
-            partial(_control, bench, request, transcript),
-        )
+        with bench.clock.on(request.unit(target.name)):
+            judged = evaluate(
+                request.case,
+                transcript,
+                bench.vocabulary,
+                table,
+                bench.languages[request.case].grammar,
+                bench.oracle,
+                partial(_control, bench, request, transcript),
+            )
         loss = transcript.loss
         row = _cell_row(bench, target.name, request) | {
             "verdict": judged.verdict.value,
@@ -69,6 +83,7 @@ def run(bench: Workbench) -> None:
         bench.channel.rows("states", watcher.rows.pop(request.key, []))
         bench.channel.rows("steps", _step_rows(bench, request, transcript, table))
         bench.channel.rows("cells", [row])
+        bench.channel.done(*request.unit(target.name))
 
 
 class _Watcher:

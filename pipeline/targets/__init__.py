@@ -12,6 +12,7 @@ from typing import Protocol
 
 from pipeline.decode import Transcript
 from pipeline.suites import Case
+from pipeline.worker import Unit
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,10 @@ class Request:
     case: Case
     builder: str
     max_tokens: int
+
+    def unit(self, target: str) -> Unit:
+        """The cell as a unit of work (`worker.Unit`)."""
+        return ("cell", target, self.builder, self.case.suite, self.case.id)
 
 
 class Target(Protocol):

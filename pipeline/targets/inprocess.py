@@ -9,6 +9,7 @@ from pipeline import decode, llama
 from pipeline.builders import TokenTable
 from pipeline.constraint import Engine
 from pipeline.decode import Transcript
+from pipeline.limits import UNTIMED, Clock
 from pipeline.targets import Request
 from pipeline.vocabulary import Vocabulary
 
@@ -33,6 +34,7 @@ class InProcess:
         n_threads: int,
         drop_on_error: bool,
         observe: decode.Observer | None = None,
+        clock: Clock = UNTIMED,
     ) -> None:
         self.device = device
         self._model = model
@@ -43,6 +45,7 @@ class InProcess:
         self._n_threads = n_threads
         self._drop_on_error = drop_on_error
         self._observe = observe
+        self._clock = clock
 
     def prompt_ids(self, prompt: str) -> tuple[int, ...]:
         """The prompt as llama.cpp's server encodes it (`add_special`, `parse_special`).
@@ -75,13 +78,18 @@ class InProcess:
 
     def _cell(self, request: Request) -> decode.Cell:
         kind, text = request.case.grammar.engine_text()
+        unit = request.unit(self.name)
+        with self._clock.on(unit):
+            matcher = self._engine.compile(self._tables[request.builder], kind, text)
         return decode.Cell(
             key=request.key,
             prompt=self.prompt_ids(request.case.prompt),
-            matcher=self._engine.compile(self._tables[request.builder], kind, text),
+            matcher=matcher,
             max_tokens=request.max_tokens,
             end_ids=self._vocabulary.end_ids,
             drop_on_error=self._drop_on_error,
             first=request.case.tokens,
             observe=self._observe,
+            clock=self._clock,
+            unit=unit,
         )

@@ -20,9 +20,6 @@ from pipeline.errors import ConfigError, PipelineError, ResultsError
 from pipeline.journal import Command
 from pipeline.visible import visible
 
-_INTERRUPTED = 128 + signal.SIGINT
-"""The exit code of a command that Ctrl-C ended, as shells have it."""
-
 _GROUPS = ("model", "tokenizer", "grammar", "builder", "runtime", "experiment", "debug")
 
 
@@ -34,9 +31,8 @@ def run_command(name: str, arguments: list[str]) -> int:
         return _Sweep(command).run()
     except PipelineError as error:
         return _complain(error)
-    except KeyboardInterrupt:  # nothing has been done yet
-        print("Interrupted.", file=sys.stderr)
-        return _INTERRUPTED
+    except KeyboardInterrupt:
+        return _nothing_done(128 + signal.SIGINT)
 
 
 def _command(name: str, arguments: list[str]) -> Command:
@@ -68,15 +64,17 @@ class _Sweep:
         self._used: list[config.Settings] = []
         self._errors: list[PipelineError] = []
         self._fatal: PipelineError | None = None
+        self._signal = 0
 
     def run(self) -> int:
         """Run every job, then merge what they did; the exit code."""
         interrupted = 0
-        signal.signal(signal.SIGTERM, _interrupt)
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, self._interrupt)
         try:
             _hydra(self._job, [*self._command.arguments])
-        except KeyboardInterrupt as interrupt:
-            interrupted = interrupt.args[0] if interrupt.args else _INTERRUPTED
+        except KeyboardInterrupt:
+            interrupted = self._signal
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_IGN)  # the tables are being closed
         if self._fatal is not None:
@@ -84,7 +82,7 @@ class _Sweep:
         if self._errors and not self._used:
             raise self._errors[0]
         if interrupted and not (self._used and journal.held(self._used[-1].folder)):
-            raise KeyboardInterrupt
+            return _nothing_done(interrupted)
         if not self._used:
             return 0  # Hydra only printed something, such as --cfg job
         folder = self._used[-1].folder
@@ -97,6 +95,10 @@ class _Sweep:
         if manifest["refused"] or self._errors:
             return 2
         return 1 if manifest["lost"] else 0
+
+    def _interrupt(self, number: int, _: object) -> None:
+        self._signal = 128 + number  # as shells have it
+        raise KeyboardInterrupt
 
     def _job(self, composed: DictConfig) -> None:
         """One job. An exception that leaves it would end the whole sweep, so errors are kept."""
@@ -122,8 +124,9 @@ class _Sweep:
             self._errors.append(PipelineError(said))
 
 
-def _interrupt(number: int, _: object) -> None:
-    raise KeyboardInterrupt(128 + number)
+def _nothing_done(code: int) -> int:
+    print("Interrupted before anything was done.", file=sys.stderr)
+    return code
 
 
 def _is_override(argument: str) -> bool:

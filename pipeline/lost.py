@@ -82,8 +82,8 @@ def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
 
 
 def _row(table: str, job: Job, builder: str) -> Row:
-    row: Row = dict.fromkeys(tables.SCHEMAS[table])
-    return row | {"tokenizer": job.tokenizer, "builder": builder}
+    empty = dict.fromkeys(tables.SCHEMAS[table])
+    return {**empty, "tokenizer": job.tokenizer, "builder": builder}
 
 
 def _cell(job: Job, target: str, builder: str, suite: str, case: str, fate: Fate) -> Row:

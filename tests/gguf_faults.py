@@ -60,15 +60,15 @@ def tiny_vocabulary(
     return out
 
 
-def tiny_spm(out: Path, *, byte_tokens: bool) -> Path:
-    """SentencePiece without a space prefix: letters, digits and a space, with or without bytes."""
+def tiny_spm(out: Path, *, byte_tokens: bool, add_space_prefix: bool = False) -> Path:
+    """SentencePiece: letters, digits and a space, with or without bytes and a space prefix."""
     tokens = [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)]
     if byte_tokens:
         tokens += [(f"<0x{byte:02X}>", BYTE) for byte in range(256)]
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,!"
     tokens += [("\u2581", NORMAL), ("\u2581a", NORMAL), ("he", NORMAL)]
     tokens += [(letter, NORMAL) for letter in letters]
-    return tiny_vocabulary(out, tokens, add_space_prefix=False)
+    return tiny_vocabulary(out, tokens, add_space_prefix=add_space_prefix)
 
 
 # --- one fault in a real file ---------------------------------------------------------------------

@@ -66,6 +66,7 @@ class Ground:
     """Where the runs of one script live, and the command they share."""
 
     folder: Path
+    results: Path
 
     def command(self, name: str) -> list[str]:
         paths = ",".join(str(self.folder / f"{each}.gguf") for each in ("plain", "spaced"))
@@ -74,7 +75,7 @@ class Ground:
             *("grammar=path", f"grammar.path={self.folder / 'small.yaml'}"),
             *("builder=[unfixed,fixed]", "audit.walks=2", "audit.strings_suite=null"),
             *("engine.max_tokens=8", "engine.time_limit=5", "runtime.n_threads=1"),
-            *(f"results_dir={self.folder / 'results'}", f"run.name={name}"),
+            *(f"results_dir={self.results}", f"run.name={name}"),
         ]
 
     def start(self, arguments: list[str], fault: dict[str, Any] | None = None) -> tuple[int, str]:
@@ -97,7 +98,7 @@ class Ground:
         return done.returncode, done.stdout + done.stderr
 
     def run(self, name: str) -> Path:
-        return self.folder / "results" / name
+        return self.results / name
 
 
 @contextmanager
@@ -105,7 +106,7 @@ def ground() -> Generator[Ground]:
     """Two small vocabularies, a suite, and an empty cache."""
     faults = import_module("gguf_faults")
     with tempfile.TemporaryDirectory(prefix="byte-exact-") as name:
-        here = Ground(Path(name))
+        here = Ground(Path(name), Path(name) / "results")
         (here.folder / "small.yaml").write_text(SUITE, "utf-8")
         faults.tiny_spm(here.folder / "plain.gguf", byte_tokens=True)
         faults.tiny_spm(here.folder / "spaced.gguf", byte_tokens=True, add_space_prefix=True)
@@ -166,7 +167,7 @@ def remains(here: Ground) -> list[str]:
     deadline = time.monotonic() + 10
     while (left := _processes(here)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    left += [str(path) for path in (here.folder / "results").rglob(".*")]
+    left += [str(path) for path in here.results.rglob(".*")]
     return left
 
 

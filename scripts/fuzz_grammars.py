@@ -83,7 +83,7 @@ def _expression(rng: random.Random, names: list[str], depth: int) -> str:
 
 def schema(rng: random.Random) -> dict[str, Any]:
     """A JSON Schema, valid as such."""
-    made = _schema(rng, 0)
+    made: dict[str, Any] = _schema(rng, 0)
     if rng.random() < 0.15:
         made = {"$ref": rng.choice(("#", "#/$defs/a", "#/$defs/none", "https://127.0.0.1:9/x"))}
     if rng.random() < 0.3:
@@ -100,7 +100,19 @@ def _schema(rng: random.Random, depth: int) -> dict[str, Any]:
         case 0:
             return {"type": rng.choice(("string", "integer", "number", "boolean", "null"))}
         case 1:
-            values = ["a", "", "é😀", '"', 1, 1e308, None, [], {"a": [1]}, "\u0000", "x" * 2000]
+            values: list[Any] = [
+                "a",
+                "",
+                "é😀",
+                '"',
+                1,
+                1e308,
+                None,
+                [],
+                {"a": [1]},
+                "\u0000",
+                "x" * 2000,
+            ]
             return {"enum": rng.sample(values, rng.randint(1, 5))}
         case 2:
             low = rng.choice((-(10**18), -1, 0, 3, 10**15))

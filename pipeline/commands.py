@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import signal
 import sys
 import time
@@ -19,6 +20,8 @@ from pipeline import config, journal, resume, run, sources, summary
 from pipeline.errors import ConfigError, PipelineError, ResultsError
 from pipeline.journal import Command
 from pipeline.visible import visible
+
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 _GROUPS = ("model", "tokenizer", "grammar", "builder", "runtime", "experiment", "debug")
 
@@ -141,9 +144,11 @@ def _hydra(job: Callable[[DictConfig], None], arguments: list[str]) -> None:
         hydra.main(version_base="1.3", config_path=folder, config_name="config")(job)()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_plain(error)) from None
-    except PermissionError as error:
+    except OSError as error:  # Hydra makes a sweep's folder before any job of ours begins
+        if error.errno not in _UNWRITABLE:
+            raise
         raise ResultsError(
-            f"{error.filename} cannot be written: {error.strerror}. "
+            f"{error.filename or 'The results folder'} cannot be written: {error.strerror}. "
             "Choose another folder with results_dir=…."
         ) from None
 

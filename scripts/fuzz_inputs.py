@@ -1,14 +1,16 @@
 """Feed the real command damaged GGUF files and generated grammars; every one must get its row.
 
     python scripts/fuzz_inputs.py [--files 2000] [--grammars 2000] [--seed 0] [--keep FOLDER]
+                                  [--minutes N]
 
 The inputs go through `python -m pipeline run`, many in one multirun or suite file. Each must end
 in a row with a known status within its limits; no command may fail otherwise, and no process and
 no temporary file may stay. A table of what came of them is printed; the last line is
 `lost=… doubled=… parent_died=… untyped=…`, and the exit code 0 only if all are 0.
 
-`--keep` copies whatever went wrong, and each file that brought a worker down, into a folder.
-Needs a clone with the extra `test` installed.
+`--keep` copies whatever went wrong, and each file that brought a worker down, into a folder;
+`--minutes` stops after so long, and the table says how many there were. Needs a clone with the
+extra `test` installed.
 """
 
 from __future__ import annotations
@@ -47,12 +49,17 @@ class Tally:
     """What came of the inputs, and what went wrong."""
 
     keep: Path | None
+    until: float
+    """`time.monotonic()` after which no more is begun."""
     wrong: Counter[str] = field(default_factory=Counter[str])
     outcomes: dict[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
     slowest: float = 0.0
 
     def count(self, what: str, outcome: str) -> None:
         self.outcomes.setdefault(what, Counter())[outcome] += 1
+
+    def more(self) -> bool:
+        return time.monotonic() < self.until
 
     def spoilt(self, kind: str, number: int, about: str, *files: Path) -> None:
         self.wrong[kind] += number
@@ -93,7 +100,7 @@ def fuzz_files(here: Ground, tally: Tally, count: int, seed: int) -> None:
     suite = here.folder / "one.yaml"
     suite.write_text((here.folder / "small.yaml").read_text("utf-8").partition("  - id: obj")[0])
     numbers = iter(range(count))
-    while batch := list(islice(numbers, _FILES_AT_ONCE)):
+    while tally.more() and (batch := list(islice(numbers, _FILES_AT_ONCE))):
         files: dict[str, Path] = {}
         about: dict[str, str] = {}
         for number in batch:
@@ -141,7 +148,7 @@ def fuzz_grammars(here: Ground, tally: Tally, count: int, seed: int) -> None:
     rng = random.Random(seed)
     wanted = _cases(here, tally, count, rng)
     number = 0
-    while batch := list(islice(wanted, _CASES_AT_ONCE)):
+    while tally.more() and (batch := list(islice(wanted, _CASES_AT_ONCE))):
         file, name = here.folder / "fuzz.json", f"grammars-{number}"
         number += 1
         file.write_text(json.dumps({"suite": "fuzz", "about": "Generated.", "cases": batch}))
@@ -202,12 +209,13 @@ def main() -> int:
     parser.add_argument("--grammars", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path)
+    parser.add_argument("--minutes", type=float, default=float("inf"))
     options = parser.parse_args()
-    tally = Tally(options.keep)
     begun = time.monotonic()
+    tally = Tally(options.keep, begun + 60 * options.minutes)
     with ground() as here:
-        fuzz_files(here, tally, options.files, options.seed)
         fuzz_grammars(here, tally, options.grammars, options.seed)
+        fuzz_files(here, tally, options.files, options.seed)
     print(table(tally))
     print(f"{time.monotonic() - begun:.0f} s; slowest command {tally.slowest:.2f} s an input")
     if tally.wrong["left"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import errno
 import signal
@@ -71,30 +72,35 @@ class _Sweep:
 
     def run(self) -> int:
         """Run every job, then merge what they did; the exit code."""
-        interrupted = 0
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, self._interrupt)
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
-            _hydra(self._job, [*self._command.arguments])
-        except KeyboardInterrupt:
-            interrupted = self._signal
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)  # the tables are being closed
+            for each in before:
+                signal.signal(each, self._interrupt)
+            with contextlib.suppress(KeyboardInterrupt):
+                _hydra(self._job, [*self._command.arguments])
+            for each in before:
+                signal.signal(each, signal.SIG_IGN)  # the tables are being closed
+            return self._finish()
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _finish(self) -> int:
         if self._fatal is not None:
             raise self._fatal
         if self._errors and not self._used:
             raise self._errors[0]
-        if interrupted and not (self._used and journal.held(self._used[-1].folder)):
-            return _nothing_done(interrupted)
+        if self._signal and not (self._used and journal.held(self._used[-1].folder)):
+            return _nothing_done(self._signal)
         if not self._used:
             return 0  # Hydra only printed something, such as --cfg job
         folder = self._used[-1].folder
-        manifest = run.finish(folder, self._used[-1], interrupted=bool(interrupted))
+        manifest = run.finish(folder, self._used[-1], interrupted=bool(self._signal))
         for error in self._errors:
             _complain(error)
         print(summary.console(folder, manifest))
-        if interrupted:
-            return interrupted
+        if self._signal:
+            return self._signal
         if manifest["refused"] or self._errors:
             return 2
         return 1 if manifest["lost"] else 0

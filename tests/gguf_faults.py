@@ -19,6 +19,8 @@ TYPES = "tokenizer.ggml.token_type"
 SCORES = "tokenizer.ggml.scores"
 MERGES = "tokenizer.ggml.merges"
 EOS = "tokenizer.ggml.eos_token_id"
+PRE = "tokenizer.ggml.pre"
+MODEL = "tokenizer.ggml.model"
 
 UNKNOWN, NORMAL, CONTROL, USER_DEFINED, UNUSED, BYTE = 2, 1, 3, 4, 5, 6
 """`enum llama_token_type`, as a file holds it."""

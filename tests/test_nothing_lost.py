@@ -14,9 +14,10 @@ from pathlib import Path
 import gguf_faults as faults
 import pytest
 from conftest import QUICK, ROOT, Finished, pipeline
+from hub_server import serve_hub
 from polars.testing import assert_frame_equal
 
-from pipeline import tables
+from pipeline import forge, gguf_file, tables
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc as Linux has")
 
@@ -209,3 +210,111 @@ def test_interrupted_then_resumed_equals_undisturbed(tmp_path: Path, sweep: list
     )
     first.pop("volatile"), second.pop("volatile")
     assert first == second
+
+
+def test_a_run_over_other_files_is_not_gone_on_with(tmp_path: Path, sweep: list[str]) -> None:
+    results = tmp_path / "results"
+    assert begun(results, sweep, r'"started"', signal.SIGKILL) == -signal.SIGKILL
+    nothing_left(results)
+    folder = results / "run"
+    assert not (folder / "manifest.json").exists(), "a run without its closing record"
+    suite = tmp_path / "small.yaml"
+    text = suite.read_text("utf-8")
+    suite.write_text(text.replace("Small.", "Other."), "utf-8")
+    refused = pipeline(results, "run", "resume=run")
+    assert refused.code == 2
+    assert f"suite file {suite} was" in refused.err
+    assert not (folder / "manifest.json").exists()
+    suite.write_text(text, "utf-8")
+    assert pipeline(results, "run", "resume=run").code == 0
+    assert json.loads((folder / "manifest.json").read_text())["status"] == "complete"
+    empty = [path.name for path in folder.rglob("*") if path.is_file() and not path.stat().st_size]
+    assert empty == ["lock"], "no empty log"
+
+
+def test_two_runs_at_once_share_folder_cache_and_download(tmp_path: Path, plain: Path) -> None:
+    weights = forge.forged(plain, 0, tmp_path / "forge")
+    repository, file = "HuggingFaceTB/none", "model.gguf"
+    left = tmp_path / "cache" / "downloads" / "tmp-killed"
+    left.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    asked: list[str] = []
+    with serve_hub({f"{repository}/{file}": weights}, asked) as url:
+        env = os.environ | {"HF_ENDPOINT": url, "BYTE_EXACT_CACHE": str(tmp_path / "cache")}
+        own = [f"model.repo={repository}", f"model.file={file}", "model.sha256=null"]
+        given_ = [*given(tmp_path, plain, GOOD)[2:], "model=tinyllama", *own, "builder=fixed"]
+        command = [sys.executable, "-m", "pipeline", "run", *given_, f"results_dir={tmp_path}"]
+        both = [
+            subprocess.Popen(command, cwd=ROOT, env=env, stdout=-1, stderr=-1, text=True)
+            for _ in range(2)
+        ]
+        for process in both:
+            _, err = process.communicate(timeout=120)
+            assert process.returncode == 0, err
+    fetched = [each for each in asked if re.match(f"GET /{repository}/resolve/.*/{file}", each)]
+    assert len(fetched) == 1, f"one of them fetches, the other waits: {asked}"
+    runs = [path.parent for path in tmp_path.glob("*/manifest.json")]
+    assert len(runs) == 2
+    first, second = (tables.read(run, "cells") for run in runs)
+    assert_frame_equal(first, second)
+    assert not left.exists(), "what a killed download had left is gone"
+
+
+# --- files from strangers -------------------------------------------------------------------------
+
+EVIL = "\x1b]0;owned\x07\x1b[31mred"
+
+
+def test_control_characters_of_a_file_never_reach_the_terminal(tmp_path: Path, plain: Path) -> None:
+    """In llama.cpp's words, in the name of a file, and in text that a model writes."""
+    bad = tmp_path / f"{EVIL}.gguf"
+    entries = {faults.PRE: EVIL, faults.MODEL: "gpt2"}
+    faults.rewrite(plain, bad, {key: gguf_file.text(key, value) for key, value in entries.items()})
+    path = f'tokenizer.path="{bad}"'
+    alone = pipeline(tmp_path, "audit", "tokenizer=path", path, "builder=fixed", *QUICK)
+    many = pipeline(
+        tmp_path, "audit", "-m", "tokenizer=path", path, "builder=fixed", *QUICK, "run.name=many"
+    )
+    for done in (alone, many):
+        assert done.code == 2
+        assert "owned" in done.out + done.err
+        assert not {"\x1b", "\x07"} & set(re.sub("\x1b\\[A", "", done.out + done.err))
+
+
+def test_memory_is_limited(tmp_path: Path) -> None:
+    """128,256 tokens and their table do not fit into a quarter of a GiB."""
+    done = pipeline(
+        tmp_path,
+        *("audit", "-m", "tokenizer=llama_bpe", "builder=[fixed]", *QUICK),
+        "runtime.memory_limit=0.25",
+    )
+    assert done.code in (1, 2), done.err
+    [status] = done.table("tokenizers")["status"]
+    assert status in {"crashed", "load_refused"}
+
+
+# --- the scripts, in short ------------------------------------------------------------------------
+
+
+def script(name: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts" / f"{name}.py", *arguments],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_faults_at_seeded_points_lose_and_double_nothing() -> None:
+    said = script("fault_injection", "--points", "9", "--seed", "7").splitlines()
+    assert said[-1] == "lost=0 doubled=0 parent_died=0 untyped=0"
+    assert sum(": exit" in line for line in said) == 9
+
+
+def test_hostile_files_and_grammars_all_get_their_rows() -> None:
+    said = script("fuzz_inputs", "--files", "8", "--grammars", "40", "--seed", "5").splitlines()
+    assert said[-1] == "lost=0 doubled=0 parent_died=0 untyped=0"
+    assert any(line.startswith("| all files |") for line in said)

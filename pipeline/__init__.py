@@ -20,9 +20,12 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     __main__, commands   the commands; with config the only ones that know Hydra
     config               the settings, as typed dataclasses
     errors               step → error → what the user sees
-    run                  one job per model and tokenizer; parts merged into a run, once
+    run                  one job per model and tokenizer; journals merged into a run, once
+    journal, resume      what was asked, begun and done; going on where a run was cut short
+    attempts, lost       a job in as many workers as it takes; rows for what none could finish
     supervise            the parent's side of a worker: its messages, its death
-    worker, stages       the native process: load, audit, generate, judge
+    worker, limits       the native process, and what it may take of the machine
+    stages               load, audit, generate, judge
     sources, fetch       where a file comes from: path, package, sdist, wheel, hub; pinned, cached
     gguf_file, sentencepiece_model, forge
                          a tiny seeded GGUF around any vocabulary

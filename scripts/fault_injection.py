@@ -37,8 +37,12 @@ sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 from pipeline import tables  # noqa: E402
 from pipeline.verdict import Verdict  # noqa: E402
 
-WORKER = ("SIGKILL", "SIGABRT", "SIGSEGV", "exit", "hang", "memory")
-PARENT = ("SIGTERM", "SIGKILL", "SIGINT")
+FAULTS = (
+    *(("worker", "SIGKILL"), ("parent", "SIGTERM"), ("worker", "memory"), ("parent", "SIGKILL")),
+    *(("worker", "SIGABRT"), ("worker", "exit"), ("parent", "SIGINT"), ("worker", "SIGSEGV")),
+    ("worker", "hang"),
+)
+"""Who meets what, in turn."""
 MODULES = {"worker": "pipeline.worker", "parent": "pipeline"}
 STARTS = {"worker": "main", "parent": "execute"}
 """The function at whose first call the counting starts."""
@@ -78,13 +82,13 @@ class Ground:
             *(f"results_dir={self.results}", f"run.name={name}"),
         ]
 
-    def start(self, arguments: list[str], fault: dict[str, Any] | None = None) -> tuple[int, str]:
-        """Run the real command, perhaps with a fault; its exit code and what it said."""
+    def start(self, arguments: list[str], *faults: dict[str, Any]) -> tuple[int, str]:
+        """Run the real command, perhaps with faults; its exit code and what it said."""
         env = os.environ | {"BYTE_EXACT_CACHE": str(self.folder / "cache")}
         env.pop("BYTE_EXACT_INVOCATION", None)
         path = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
-        if fault is not None:
-            env["BYTE_EXACT_FAULT"] = json.dumps(fault)
+        if faults:
+            env["BYTE_EXACT_FAULTS"] = json.dumps(faults)
             path.insert(0, str(_ROOT / "scripts" / "fault_hook"))
         env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
         done = subprocess.run(
@@ -139,13 +143,19 @@ def difference(run: Path, wanted: dict[str, pl.DataFrame]) -> Difference:
 
 def lengths(here: Ground) -> dict[str, int]:
     """How many calls each process makes in an undisturbed run."""
-    found: dict[str, int] = {}
-    for who, module in MODULES.items():
-        token = here.folder / f"count-{who}"
-        fault = {"module": module, "after": STARTS[who], "kind": "count", "at": -1}
-        here.start(here.command(f"count-{who}"), fault | {"token": str(token)})
-        found[who] = int(token.read_text())
-    return found
+    tokens = {who: here.folder / f"count-{who}" for who in MODULES}
+    counting = [
+        {
+            "module": MODULES[who],
+            "after": STARTS[who],
+            "kind": "count",
+            "at": -1,
+            "token": str(token),
+        }
+        for who, token in tokens.items()
+    ]
+    here.start(here.command("count"), *counting)
+    return {who: int(token.read_text()) for who, token in tokens.items()}
 
 
 def resumed(here: Ground, name: str, code: int) -> tuple[int, str]:
@@ -190,7 +200,7 @@ def points(here: Ground, count: int, seed: int, wanted: dict[str, pl.DataFrame])
     print(f"calls: {n_calls['worker']} in the first worker, {n_calls['parent']} in the parent")
     wrong: Counter[str] = Counter()
     for number in range(count):
-        who, kind = [*(("worker", k) for k in WORKER), *(("parent", k) for k in PARENT)][number % 9]
+        who, kind = FAULTS[number % len(FAULTS)]
         at, name = rng.randint(1, n_calls[who]), f"point-{number}"
         token = here.folder / name
         fault = {"module": MODULES[who], "after": STARTS[who], "kind": kind, "at": at}

@@ -165,6 +165,13 @@ def test_resume_names_the_difference(tmp_path: Path) -> None:
     (tmp_path / "odd" / "parts").mkdir(parents=True)
     with pytest.raises(ConfigError, match="no command on record"):
         resume.command(["resume=odd"], str(tmp_path))
+    journal.claim(tmp_path / "run", COMMAND)
+    for extra, words in (
+        ("builder=[fixed]", r"builder=\[fixed\] is not among them: it has no builder"),
+        ("tokenizer=gpt2", "tokenizer=gpt2 is not among them: it has tokenizer=path"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            resume.command(["resume=run", extra], str(tmp_path))
 
 
 def test_a_name_of_any_characters_is_resumed(

@@ -57,6 +57,6 @@ def _arm(fault: dict[str, Any]) -> None:
     sys.setprofile(count)
 
 
-_fault = json.loads(os.environ.get("BYTE_EXACT_FAULT", "{}"))
-if _fault and _fault["module"] in sys.orig_argv[1:3]:
-    _arm(_fault)
+for _fault in json.loads(os.environ.get("BYTE_EXACT_FAULTS", "[]")):
+    if _fault["module"] in sys.orig_argv[1:3]:
+        _arm(_fault)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
+from filelock import FileLock
 
 from pipeline import builders, forge, llama, sources, vocabulary
 from pipeline.builders import Material, TokenTable
@@ -122,6 +124,15 @@ def pipeline(results: Path, *arguments: str, env: dict[str, str] | None = None) 
 
 
 @pytest.fixture(scope="session")
-def default_run(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The main job: `python -m pipeline run`, all defaults."""
-    return pipeline(tmp_path_factory.mktemp("default"), "run")
+def default_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Finished:
+    """The main job: `python -m pipeline run`, all defaults; once, whichever worker asks first."""
+    shared = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        shared = shared.parent
+    said = shared / "default_run.json"
+    with FileLock(shared / "default_run.lock"):
+        if not said.exists():
+            done = pipeline(shared / "default", "run")
+            said.write_text(json.dumps([done.code, done.out, done.err, str(done.folder)]))
+        code, out, err, folder = json.loads(said.read_text())
+    return Finished(code, out, err, Path(folder))

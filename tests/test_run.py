@@ -127,7 +127,7 @@ def test_the_two_halves_tell_the_defects_apart(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_multirun_over_the_field(tmp_path: Path) -> None:
     names = ["llama_spm", "llama_bpe", "gemma4", "bert_bge", "phi3", "qwen35", "mistral_v3"]
-    done = pipeline(tmp_path, "run", "-m", f"tokenizer={','.join(names)}", *QUICK)
+    done = pipeline(tmp_path, "run", "-m", f"tokenizer={','.join(names)}", *GENERATE)
     assert done.code == 0, done.err
     cells = done.table("cells")
     assert set(cells["tokenizer"]) == set(names)

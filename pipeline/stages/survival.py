@@ -15,8 +15,8 @@ from pipeline.vocabulary import Vocabulary
 
 _AT_ONCE = 200
 """Texts handed to one child; a command line holds them."""
-_HOPELESS = 12
-"""Deaths, and no survivor, after which no more is tried at large."""
+_ENOUGH = 12
+"""Deaths after which no more is tried at large: each costs a process, and the case is clear."""
 
 
 @dataclass
@@ -40,11 +40,11 @@ class Survival:
     def try_all(self, texts: Sequence[bytes]) -> None:
         """Try many texts with few children: each says how far it came before it died.
 
-        Where every one dies the rest are left untried.
+        After `_ENOUGH` deaths the rest are left untried (`tried`).
         """
         left = [text for text in texts if self.vocabulary.may_throw(text)]
         left = [text for text in dict.fromkeys(left) if text not in self._known]
-        while left and (any(self._known.values()) or len(self._known) < _HOPELESS):
+        while left and list(self._known.values()).count(False) < _ENOUGH:
             batch = left[:_AT_ONCE]
             done = _survivors(self.file, batch)
             self._known.update(dict.fromkeys(batch[:done], True))

@@ -50,7 +50,6 @@ class _Worker:
     over: Unit | None = None
     """The unit in which it ended itself: its time was up."""
     refusal: str | None = None
-    ended: bool = False
     finished: int = 0
     held: list[str] = field(default_factory=list[str])
 
@@ -79,7 +78,8 @@ class _Worker:
             case {"type": "hello"} as message:
                 self.group.write(message)
             case {"type": "end"}:
-                self.ended = True
+                if self.held:  # rows of no unit of their own
+                    self.group.settle(("rest",), self.held)
             case _:
                 pass  # what something else in that process has printed
 
@@ -96,7 +96,7 @@ def work(group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None
     def bury(culprit: Unit, fate: Fate) -> None:
         for unit in lost.struck(job, culprit):
             if unit not in group.done:
-                group.finish(unit, lost.rows(job, unit, fate), lost=True)
+                group.finish(unit, lost.rows(job, unit, fate), lost=fate.lost)
                 progress(unit)
 
     while any(unit not in group.done for unit in lost.owed(job)):
@@ -126,7 +126,8 @@ def work(group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None
 
 def _fate(death: Death, over: Unit | None) -> Fate:
     if over is not None:
-        return Fate(End.TIMEOUT, "it took longer than a case may (engine.case_limit).")
+        said = "it took longer than a case may (engine.case_limit)."
+        return Fate(End.TIMEOUT, said, lost=False)
     return Fate(End.TIMEOUT if death.hung else End.CRASHED, death.reason)
 
 
@@ -146,6 +147,6 @@ def _attempt(
 
 
 def _unit(names: list[Any]) -> Unit:
-    if not all(isinstance(name, str) for name in names):
+    if not names or not all(isinstance(name, str) for name in names):
         raise Garbage(f"{json.dumps(names)[:80]} names no unit")
     return tuple(names)

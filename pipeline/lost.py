@@ -19,6 +19,8 @@ class Fate:
 
     end: End
     reason: str
+    lost: bool = True
+    """Whether a result is missing for it; a limit on the case itself is a result."""
 
 
 def owed(job: Job) -> Iterator[Unit]:
@@ -31,7 +33,7 @@ def owed(job: Job) -> Iterator[Unit]:
         for suite in job.suites:
             for case in suite.cases:
                 for builder in job.builders:
-                    yield ("cell", "inprocess", builder, suite.name, case)
+                    yield ("cell", builder, suite.name, case)
 
 
 def struck(job: Job, culprit: Unit) -> Iterator[Unit]:
@@ -40,9 +42,9 @@ def struck(job: Job, culprit: Unit) -> Iterator[Unit]:
         match culprit:
             case ("load",):
                 yield unit
-            case ("case", suite, case) if unit[0] == "cell" and unit[3:] == (suite, case):
+            case ("case", suite, case) if unit[0] == "cell" and unit[2:] == (suite, case):
                 yield unit
-            case ("build", builder) if builder in unit[1:3]:
+            case ("build", builder) if unit[1:2] == (builder,):
                 yield unit
             case _ if unit == culprit:
                 yield unit
@@ -68,8 +70,8 @@ def without(job: Job, culprit: Unit) -> Job:
 def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
     """The (table, rows) pairs that say what became of a unit."""
     match unit:
-        case ("cell", target, builder, suite, case):
-            return [("cells", [_cell(job, target, builder, suite, case, fate)])]
+        case ("cell", builder, suite, case):
+            return [("cells", [_cell(job, builder, suite, case, fate)])]
         case ("audit", builder):
             row = {"status": fate.end.value, "reason": fate.reason}
             return [("tokenizers", [_row("tokenizers", job, builder) | row])]
@@ -86,14 +88,14 @@ def _row(table: str, job: Job, builder: str) -> Row:
     return {**empty, "tokenizer": job.tokenizer, "builder": builder}
 
 
-def _cell(job: Job, target: str, builder: str, suite: str, case: str, fate: Fate) -> Row:
+def _cell(job: Job, builder: str, suite: str, case: str, fate: Fate) -> Row:
     cause = Cause.VOCABULARY if fate.end is End.LOAD_REFUSED else Cause.RUNTIME
     return _row("cells", job, builder) | {
-        "target": target,
+        "target": "inprocess",
         "model": job.model,
         "suite": suite,
         "case": case,
-        "cell_key": "/".join((target, job.model, job.tokenizer, builder, suite, case)),
+        "cell_key": "/".join(("inprocess", job.model, job.tokenizer, builder, suite, case)),
         "verdict": fate.end.value,
         "cause": cause.value,
         "text_valid": False,

@@ -13,7 +13,7 @@ from pipeline.constraint import Mask
 from pipeline.decode import Cell, Transcript
 from pipeline.evaluate import evaluate
 from pipeline.stages.workbench import Workbench
-from pipeline.targets import Request, Target
+from pipeline.targets import Request
 from pipeline.targets.inprocess import InProcess
 from pipeline.verdict import Cause, End
 from pipeline.vocabulary import attr_name
@@ -36,26 +36,26 @@ def run(bench: Workbench) -> None:
         clock=bench.clock,
     )
     requests = [
-        request
-        for request in _requests(bench, target.name)
-        if request.unit(target.name) not in bench.job.skip
+        request for request in _requests(bench, target.name) if request.unit not in bench.job.skip
     ]
     watcher.requests = {request.key: request for request in requests}
     for request in requests:
         if request.builder in bench.refusals:
             bench.channel.rows("cells", [_refused_row(bench, target.name, request)])
-            bench.channel.done(*request.unit(target.name))
+            bench.channel.done(*request.unit)
     able = [request for request in requests if request.builder in bench.tables]
     for some in [[request] for request in able] if bench.job.apart else [able]:
         for request in some:
-            bench.channel.started(*request.unit(target.name))
+            bench.channel.started(*request.unit)
         _generate(bench, target, watcher, some)
 
 
-def _generate(bench: Workbench, target: Target, watcher: _Watcher, requests: list[Request]) -> None:
+def _generate(
+    bench: Workbench, target: InProcess, watcher: _Watcher, requests: list[Request]
+) -> None:
     for request, transcript in target.generate(requests):
         table = bench.tables[request.builder]
-        with bench.clock.on(request.unit(target.name)):
+        with bench.clock.on(request.unit):
             judged = evaluate(
                 request.case,
                 transcript,
@@ -83,7 +83,7 @@ def _generate(bench: Workbench, target: Target, watcher: _Watcher, requests: lis
         bench.channel.rows("states", watcher.rows.pop(request.key, []))
         bench.channel.rows("steps", _step_rows(bench, request, transcript, table))
         bench.channel.rows("cells", [row])
-        bench.channel.done(*request.unit(target.name))
+        bench.channel.done(*request.unit)
 
 
 class _Watcher:

@@ -25,9 +25,10 @@ class Request:
     builder: str
     max_tokens: int
 
-    def unit(self, target: str) -> Unit:
-        """The cell as a unit of work (`worker.Unit`)."""
-        return ("cell", target, self.builder, self.case.suite, self.case.id)
+    @property
+    def unit(self) -> Unit:
+        """The cell as a unit of work."""
+        return ("cell", self.builder, self.case.suite, self.case.id)
 
 
 class Target(Protocol):

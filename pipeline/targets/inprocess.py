@@ -78,8 +78,7 @@ class InProcess:
 
     def _cell(self, request: Request) -> decode.Cell:
         kind, text = request.case.grammar.engine_text()
-        unit = request.unit(self.name)
-        with self._clock.on(unit):
+        with self._clock.on(request.unit):
             matcher = self._engine.compile(self._tables[request.builder], kind, text)
         return decode.Cell(
             key=request.key,
@@ -91,5 +90,5 @@ class InProcess:
             first=request.case.tokens,
             observe=self._observe,
             clock=self._clock,
-            unit=unit,
+            unit=request.unit,
         )

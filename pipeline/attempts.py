@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipeline import lost, tables
+from pipeline import intake, lost, tables
 from pipeline.journal import Group
 from pipeline.lost import LOAD, Fate
 from pipeline.supervise import Death, Garbage, supervise
@@ -57,7 +57,7 @@ class _Worker:
         """Take a line in; rows are held back until their unit is done."""
         match tables.message(line):
             case {"type": "rows", **rest}:
-                if fault := tables.misfit(rest):
+                if fault := intake.misfit(rest):
                     raise Garbage(fault)
                 self.held.append(line)
             case {"type": "started", "unit": [*names]} as message:

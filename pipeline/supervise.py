@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,10 @@ _TAIL = 2000
 """Bytes of a dead worker's standard error that are looked at for its last words."""
 _LONGEST_LINE = 2**28
 """Characters of one message; a worker that says more without a newline says nothing sensible."""
+
+
+_BUILT_AT = re.compile(r"/\S*/(?=vendor/llama\.cpp/)")
+"""Where llama.cpp was built, which its asserts say: nothing of the outcome's."""
 
 
 class Garbage(Exception):
@@ -147,6 +152,6 @@ def _lines(
 def _last_words(errors: IO[bytes]) -> str:
     errors.seek(0, os.SEEK_END)
     errors.seek(max(errors.tell() - _TAIL, 0))
-    text = errors.read().decode("utf-8", "replace")
+    text = _BUILT_AT.sub("", errors.read().decode("utf-8", "replace"))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return "Its last words: " + " | ".join(lines[-3:]) if lines else "It left no words."

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
@@ -30,8 +30,6 @@ MIGRATIONS: dict[int, Callable[[str, pl.LazyFrame], pl.LazyFrame]] = {}
 A version whose chain to `SCHEMA_VERSION` has a gap cannot be read any more. `tests/fixtures/`
 holds a small run of every version.
 """
-
-Row = dict[str, object]
 
 _S, _I, _B, _Y = pl.String(), pl.Int64(), pl.Boolean(), pl.Binary()
 _IDS = pl.List(pl.Int32())
@@ -297,60 +295,6 @@ def settled(part: Path) -> Iterator[dict[str, Any]]:
             seen.add(unit)
             yield from held
         held = []
-
-
-def misfit(message: dict[str, Any]) -> str | None:
-    """What is wrong with a `rows` message that a worker sent; None where it fits its table."""
-    table, rows = message.get("table"), message.get("rows")
-    if table not in SCHEMAS or not isinstance(rows, list):
-        return f"rows of no table there is ({str(table)[:40]!r})"
-    kinds = _KINDS[str(table)]
-    for row in cast(list[object], rows):
-        if not isinstance(row, dict) or cast(Row, row).keys() != kinds.keys():
-            return f"a row of {table} without its columns"
-        for name, value in cast(Row, row).items():
-            if value is not None and not kinds[name](value):
-                return f"{table}.{name} is {json.dumps(value)[:40]}"
-    return None
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and (value.isascii() or _encodes(value, "utf-8"))
-
-
-def _is_bytes(value: object) -> bool:
-    return isinstance(value, str) and _encodes(value, "latin-1")
-
-
-def _encodes(value: str, encoding: str) -> bool:
-    try:
-        value.encode(encoding)
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_number(value: object) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63
-
-
-def _is_ids(value: object) -> bool:
-    return isinstance(value, list) and all(
-        type(item) is int and -(2**31) <= item < 2**31 for item in cast(list[object], value)
-    )
-
-
-_FITS: dict[type[pl.DataType], Callable[[object], bool]] = {
-    pl.String: _is_text,
-    pl.Int64: _is_number,
-    pl.Boolean: lambda value: type(value) is bool,
-    pl.Binary: _is_bytes,
-    pl.List: _is_ids,
-}
-_KINDS = {
-    table: {name: _FITS.get(type(kind), lambda _: True) for name, kind in schema.items()}
-    for table, schema in SCHEMAS.items()
-}
 
 
 def write(data: pl.DataFrame, path: Path) -> None:

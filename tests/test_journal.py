@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from test_supervise import job, stub
 
-from pipeline import attempts, journal, lost, resume, tables
+from pipeline import attempts, intake, journal, lost, resume, tables
 from pipeline.attempts import Limits
 from pipeline.errors import ConfigError, ResultsError
 from pipeline.journal import Command, Group
@@ -90,7 +90,7 @@ def test_every_owed_unit_gets_a_typed_row_that_its_table_takes(tmp_path: Path) -
     for end in (End.CRASHED, End.TIMEOUT, End.LOAD_REFUSED):
         for unit in owed:
             for table, rows in lost.rows(one, unit, Fate(end, "why")):
-                assert tables.misfit({"table": table, "rows": rows}) is None
+                assert intake.misfit({"table": table, "rows": rows}) is None
                 tables.frame(table, rows)
                 if table == "cells":
                     assert Verdict(str(rows[0]["verdict"])).value == end.value
@@ -123,10 +123,10 @@ def test_garbage_and_deaths_become_typed_rows(
 
 def test_text_that_tables_cannot_hold_is_garbage() -> None:
     row = audit_row("fixed")
-    fits = tables.misfit({"table": "tokenizers", "rows": [row | {"reason": "é"}]})
+    fits = intake.misfit({"table": "tokenizers", "rows": [row | {"reason": "é"}]})
     assert fits is None
     for name, value in (("reason", "\ud800"), ("eos", 2**63), ("eos", True), ("end_ids", ["1"])):
-        assert tables.misfit({"table": "tokenizers", "rows": [row | {name: value}]}), name
+        assert intake.misfit({"table": "tokenizers", "rows": [row | {name: value}]}), name
 
 
 def test_a_run_is_one_commands_and_one_processs(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from typing import Any, cast
 import polars as pl
 
 from pipeline import tables
-
-Row = dict[str, object]
+from pipeline.worker import Row
 
 
 def misfit(message: dict[str, Any]) -> str | None:

@@ -13,6 +13,9 @@ from pipeline.sides import Side
 ALLOW = ("suites", "vocabulary", "model", "settings", "cases")
 """What two sides may differ in when `allow` names it. `cases`: removed cells do not count."""
 
+_UNSEEN_BY_SERVERS = ("stages", "engine.oracle", "engine.oracle_budget", "engine.time_limit")
+"""Settings that reach no server: a run in process may differ in them from one of a server."""
+
 _SHOWN = 5
 """Names shown of each kind of difference."""
 
@@ -33,7 +36,10 @@ def differences(before: Side, after: Side, pairs: pl.DataFrame) -> list[Differen
 
 def _settings(before: Side, after: Side) -> Iterator[Difference]:
     """Settings that both sides know; one that came with a newer byte-exact is no difference."""
-    for key in sorted(before.settings.keys() & after.settings.keys()):
+    keys = before.settings.keys() & after.settings.keys()
+    if set(before.cells["target"]).isdisjoint(after.cells["target"]):
+        keys -= set(_UNSEEN_BY_SERVERS)
+    for key in sorted(keys):
         was, now = before.settings[key], after.settings[key]
         if was != now:
             yield Difference("settings", f"{key} was {was}, is {now}")

@@ -21,6 +21,7 @@ from pipeline.supervise import Death, Garbage, supervise
 from pipeline.verdict import End
 from pipeline.worker import Job, Unit
 
+_LOST = (End.CRASHED.value, End.TIMEOUT.value)
 _IN_A_ROW = 16
 """Culprits without a finished unit between them after which the rest is given up."""
 _BUDGET = "the run's budget (run.budget) was spent before it was done"
@@ -45,6 +46,8 @@ class _Worker:
     """What one worker has said."""
 
     group: Group
+    remote: bool
+    """Whether a server generates: what it says of a server's death is a loss as well."""
     progress: Callable[[Unit], None]
     open: dict[Unit, None] = field(default_factory=dict[Unit, None])
     over: Unit | None = None
@@ -52,6 +55,9 @@ class _Worker:
     refusal: str | None = None
     finished: int = 0
     held: list[str] = field(default_factory=list[str])
+    """Rows of a unit that is not done yet."""
+    lost: bool = False
+    """Whether there is one among them without a result."""
 
     def take(self, line: str) -> None:
         """Take a line in; rows are held back until their unit is done."""
@@ -60,6 +66,9 @@ class _Worker:
                 if fault := intake.misfit(rest):
                     raise Garbage(fault)
                 self.held.append(line)
+                self.lost |= self.remote and any(
+                    row.get("verdict") in _LOST for row in rest["rows"]
+                )
             case {"type": "started", "unit": [*names]} as message:
                 self.open[_unit(names)] = None
                 self.group.write(message)
@@ -67,10 +76,10 @@ class _Worker:
                 unit = _unit(names)
                 self.open.pop(unit, None)
                 if self.held or unit[0] in {"audit", "walks", "cell"}:
-                    self.group.settle(unit, self.held)
+                    self.group.settle(unit, self.held, lost=self.lost)
                     self.finished += 1
                     self.progress(unit)
-                self.held = []
+                self.held, self.lost = [], False
             case {"type": "over", "unit": [*names]}:
                 self.over = _unit(names)
             case {"type": "refused", "message": str(text)}:
@@ -135,7 +144,7 @@ def _attempt(
     group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None]
 ) -> tuple[_Worker, Death | None]:
     """Run what is missing of a job in one worker."""
-    worker = _Worker(group, progress)
+    worker = _Worker(group, job.target.remote, progress)
     missing = {unit[0] for unit in lost.owed(job) if unit not in group.done}
     rest = replace(job, skip=tuple(sorted(group.done)))
     if "cell" not in missing:

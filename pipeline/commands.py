@@ -17,14 +17,16 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline import config, journal, resume, run, sources, summary
+from pipeline import config, journal, prefix, resume, run, sources, summary
 from pipeline.errors import ConfigError, PipelineError, ResultsError
 from pipeline.journal import Command
 from pipeline.visible import visible
 
 _UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
-_GROUPS = ("model", "tokenizer", "grammar", "builder", "runtime", "experiment", "debug")
+_GROUPS = (
+    *("model", "tokenizer", "grammar", "builder", "target", "runtime", "experiment", "debug"),
+)
 
 
 def run_command(name: str, arguments: list[str]) -> int:
@@ -185,6 +187,7 @@ def _complain(error: PipelineError) -> int:
 def help_screen(exit_codes: str) -> str:
     """The whole program on one screen."""
     groups = "\n".join(_wrapped(f"  {group:11}", ", ".join(_options(group))) for group in _GROUPS)
+    schemes = "|".join((prefix.AUTO, *prefix.SpmPrefixScheme))
     return f"""byte-exact: does constrained generation obey its grammar, to the byte?
 
   python -m pipeline run   [model=…] [tokenizer=…] [grammar=[…]] [builder=[…]] [key=value …]
@@ -198,6 +201,7 @@ Groups and their options:
 {groups}
 
 Keys (with their defaults): model.path, tokenizer.path, grammar.path (your own files, with =path),
+  tokenizer.prefix_scheme={schemes},
   grammar.limit=null, grammar.cases=[], runtime.n_seq=32, runtime.n_threads=0,
   engine.on_error=drop|stop, engine.max_tokens=null, engine.time_limit=600 (of silence),
   engine.case_limit=120 (seconds a case), run.budget=null (seconds),

@@ -77,7 +77,7 @@ def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
             f"Both sides are {before.label}: there is nothing to compare. Give before.run and "
             "after.run two runs, or before.builder and after.builder two builders of one."
         )
-    key = [name for name in KEY if name not in before.part]
+    key = [name for name in KEY if name not in _compared(before, after)]
     pairs = paired(before.cells, after.cells, key)
     differences = alike.differences(before, after, pairs)
     if unlike := [d for d in differences if d.kind not in allow]:
@@ -100,6 +100,16 @@ def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
         hints=(*_renamed(cells, before, after), *_unexplained(cells), *notes),
         rates=repeats.rates(cells),
     )
+
+
+def _compared(before: Side, after: Side) -> set[str]:
+    """The parts that are compared: those named, and with a builder its target, where each side
+    has only one. So a builder in process pairs with a build of a server."""
+    named = set(before.part)
+    targets = [set(side.cells["target"].to_list()) for side in (before, after)]
+    if "builder" in named and all(len(some) == 1 for some in targets):
+        named.add("target")
+    return named
 
 
 def _same(before: Side, after: Side) -> bool:

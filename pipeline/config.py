@@ -14,6 +14,8 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from pipeline import prefix
+from pipeline.config_target import TargetConfig
 from pipeline.errors import ConfigError
 from pipeline.sources import Source
 
@@ -48,6 +50,14 @@ class SourceConfig:
         fields: dict[str, Any] = {key: getattr(self, key) for key in Source.__dataclass_fields__}
         fields |= {"name": name, "members": tuple(self.members)}
         return Source(**fields)
+
+
+@dataclass
+class TokenizerConfig(SourceConfig):
+    """A tokenizer file, and what it does not say of itself."""
+
+    prefix_scheme: str = prefix.AUTO
+    """Where SentencePiece's dummy prefix goes (`pipeline.prefix`); auto: as the source says."""
 
 
 @dataclass
@@ -96,6 +106,10 @@ class RuntimeConfig:
     """0: one for small models, else every processor."""
     memory_limit: float | None = None
     """GiB a worker may have; null for what the machine has."""
+    llama_lib: str | None = None
+    """A libllama of your own, in place of llama-cpp-python's; its interface must be the same."""
+    llguidance_lib: str | None = None
+    """A library with llguidance's C interface, in place of the wheel's."""
 
 
 @dataclass
@@ -128,6 +142,8 @@ class AuditConfig:
     """Grammars that are walked beside the chosen suites: choices at spaces and punctuation."""
     strings_suite: str | None = "strings.yaml"
     """Grammars with strings to accept and reject; null for none."""
+    references: list[str] = field(default_factory=list[str])
+    """Pythons whose reference tokenizers are asked where a prefix goes; `here` for this one."""
 
 
 @dataclass
@@ -145,10 +161,11 @@ class Settings:
     """Everything a run is told."""
 
     model: SourceConfig = field(default_factory=SourceConfig)
-    tokenizer: SourceConfig = field(default_factory=SourceConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     grammar: GrammarConfig = field(default_factory=GrammarConfig)
     builder: BuildersConfig = field(default_factory=BuildersConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
+    target: TargetConfig = field(default_factory=TargetConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     audit: AuditConfig = field(default_factory=AuditConfig)
     run: RunConfig = field(default_factory=RunConfig)
@@ -171,6 +188,7 @@ _CHOICES = {
     "runtime.device": ("auto", "cpu", "gpu"),
     "engine.on_error": ("drop", "stop"),
     "engine.oracle": ("auto", "off", "first", "every"),
+    "tokenizer.prefix_scheme": (prefix.AUTO, *prefix.SpmPrefixScheme),
 }
 _STAGES = ("audit", "generate")
 
@@ -208,4 +226,20 @@ def settings(composed: DictConfig) -> Settings:
             raise ConfigError(f"{key}={value} is too small; the least is {least}.")
     if made.runtime.n_seq > 256:
         raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} is more than llama.cpp's 256.")
+    made.target.check(made.engine.time_limit)
+    check_libraries(made.runtime)
     return made
+
+
+def check_libraries(runtime: RuntimeConfig) -> None:
+    """Libraries of one's own must be there, and llama.cpp's under the name it is looked for."""
+    for key in ("llama_lib", "llguidance_lib"):
+        file = getattr(runtime, key)
+        if file is not None and not Path(file).is_file():
+            raise ConfigError(f"runtime.{key}={file} is no file.")
+    names = ("libllama.so", "libllama.dylib", "llama.dll")
+    if runtime.llama_lib is not None and Path(runtime.llama_lib).name not in names:
+        raise ConfigError(
+            f"runtime.llama_lib={runtime.llama_lib} must be named {' or '.join(names)}, with its "
+            "ggml libraries beside it, as llama.cpp's build leaves them."
+        )

@@ -188,7 +188,7 @@ def evaluate(
     """Judge one cell. `control` is asked only where a mask failed and no byte claim is to blame."""
     pieces = [vocabulary.rendered[step.token] for step in transcript.steps]
     output = b"".join(pieces)
-    state, n_legal = _state(grammar, output)
+    state, n_legal = state_of(grammar, output)
     evidence = _Evidence(
         transcript=transcript,
         vocabulary=vocabulary,
@@ -221,7 +221,8 @@ def evaluate(
     )
 
 
-def _state(grammar: ByteGrammar, output: bytes) -> tuple[Bytes, int | None]:
+def state_of(grammar: ByteGrammar, output: bytes) -> tuple[Bytes, int | None]:
+    """The bytes against the grammar, and how many of them are a legal beginning."""
     if grammar.no_oracle is not None:
         return Bytes.UNJUDGED, None
     match = grammar.match(output)

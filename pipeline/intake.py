@@ -31,15 +31,28 @@ def misfit(message: dict[str, Any]) -> str | None:
     return None
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and (value.isascii() or _encodes(value, "utf-8"))
-
-
-def _is_bytes(value: object) -> bool:
-    return isinstance(value, str) and _encodes(value, "latin-1")
+def _fits(kind: pl.DataType) -> Callable[[Any], bool]:
+    """What tells whether a JSON value, other than null, can stand in a column."""
+    match kind:
+        case pl.List():
+            item = _fits(cast(pl.DataType, kind.inner))
+            return lambda value: isinstance(value, list) and all(map(item, cast(list[Any], value)))
+        case pl.Int64() | pl.Int32():
+            most = 2 ** (63 if kind == pl.Int64() else 31)
+            return lambda value: type(value) is int and -most <= value < most
+        case pl.String():
+            return lambda value: isinstance(value, str) and _encodes(value, "utf-8")
+        case pl.Binary():
+            return lambda value: isinstance(value, str) and _encodes(value, "latin-1")
+        case pl.Boolean():
+            return lambda value: type(value) is bool
+        case _:
+            return lambda value: type(value) in (int, float)
 
 
 def _encodes(value: str, encoding: str) -> bool:
+    if value.isascii():
+        return True
     try:
         value.encode(encoding)
     except UnicodeEncodeError:
@@ -47,24 +60,7 @@ def _encodes(value: str, encoding: str) -> bool:
     return True
 
 
-def _is_number(value: object) -> bool:
-    return type(value) is int and -(2**63) <= value < 2**63
-
-
-def _is_ids(value: object) -> bool:
-    return isinstance(value, list) and all(
-        type(item) is int and -(2**31) <= item < 2**31 for item in cast(list[object], value)
-    )
-
-
-_FITS: dict[type[pl.DataType], Callable[[object], bool]] = {
-    pl.String: _is_text,
-    pl.Int64: _is_number,
-    pl.Boolean: lambda value: type(value) is bool,
-    pl.Binary: _is_bytes,
-    pl.List: _is_ids,
-}
 _KINDS = {
-    table: {name: _FITS.get(type(kind), lambda _: True) for name, kind in schema.items()}
+    table: {name: _fits(kind) for name, kind in schema.items()}
     for table, schema in tables.SCHEMAS.items()
 }

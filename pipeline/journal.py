@@ -6,6 +6,7 @@
     lock            held by the process that writes the run; the kernel frees it when that dies
     owner           the command that the run belongs to: one command may have several processes
     <group>.jsonl   one (model, tokenizer) group: its job, what a worker said, `closed`
+    <group>.log     the log of a server that was started for it
 
 A *unit* is the smallest thing that is done whole or not at all: the audit of a builder, its walks,
 a cell. It is journalled when it starts; when it is done, its rows and its `done` are written at
@@ -142,7 +143,8 @@ class Group:
 
 def group_path(folder: Path, job: Job) -> Path:
     """Where a group's journal lies."""
-    return folder / "parts" / f"{file_name(f'{job.model}--{job.tokenizer}')}.jsonl"
+    names = (job.model, job.tokenizer, *([job.target.label] if job.target.remote else []))
+    return folder / "parts" / f"{file_name('--'.join(names))}.jsonl"
 
 
 def file_name(text: str) -> str:

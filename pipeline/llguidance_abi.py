@@ -78,7 +78,12 @@ class _ConstraintInit(ctypes.Structure):
 
 
 def library_path() -> Path:
-    """The shared library of the installed wheel; nothing is imported to find it."""
+    """The shared library in use: the one a worker was told, else that of the installed wheel.
+
+    Nothing is imported to find it.
+    """
+    if told := os.environ.get("BYTE_EXACT_LLGUIDANCE_LIB"):
+        return Path(told)
     spec = importlib.util.find_spec("llguidance")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("llguidance is not installed")

@@ -91,11 +91,11 @@ def _row(table: str, job: Job, builder: str) -> Row:
 def _cell(job: Job, builder: str, suite: str, case: str, fate: Fate) -> Row:
     cause = Cause.VOCABULARY if fate.end is End.LOAD_REFUSED else Cause.RUNTIME
     return _row("cells", job, builder) | {
-        "target": "inprocess",
+        "target": job.target.name,
         "model": job.model,
         "suite": suite,
         "case": case,
-        "cell_key": "/".join(("inprocess", job.model, job.tokenizer, builder, suite, case)),
+        "cell_key": "/".join((job.target.name, job.model, job.tokenizer, builder, suite, case)),
         "verdict": fate.end.value,
         "cause": cause.value,
         "text_valid": False,

@@ -22,6 +22,7 @@ from pipeline import attempts, journal, lost, provenance, resume, sources, suite
 from pipeline.attempts import Limits
 from pipeline.config import Settings, data_folder
 from pipeline.errors import ConfigError, InputRefused, SourceError
+from pipeline.job_target import SENTINEL, TargetRef
 from pipeline.journal import Command, Group, claim, file_name, group_path
 from pipeline.lost import Fate
 from pipeline.verdict import End
@@ -192,6 +193,7 @@ def _chosen(settings: Settings) -> list[Chosen]:
     grammar = settings.grammar
     out: list[Chosen] = []
     known: set[str] = set()
+    target = settings.target.ref(settings.folder)
     for name, suite in grammar.suites.items():
         if not suite.file:
             raise ConfigError(f"grammar={name} needs a file: add grammar.path=FILE.yaml.")
@@ -199,14 +201,30 @@ def _chosen(settings: Settings) -> list[Chosen]:
         path = path if name == "path" else _dataset(suite.file)
         loaded = suites.load(path)
         known |= {case.id for case in loaded.cases}
-        cases = [c.id for c in loaded.cases if not grammar.cases or c.id in grammar.cases]
+        wanted = [c for c in loaded.cases if not grammar.cases or c.id in grammar.cases]
+        cases = [c.id for c in wanted if target.carries(c.grammar.kind)]
         out.append(Chosen(path.absolute(), loaded.name, tuple(cases[: grammar.limit])))
+    if target.remote and not any(suite.cases for suite in out):
+        raise ConfigError(
+            f"target={target.name} carries JSON Schemas only, and no chosen case has one: "
+            "grammar=enum does."
+        )
     if missing := sorted(set(grammar.cases) - known):
         raise ConfigError(f"grammar.cases: no chosen suite has a case {', '.join(missing)}.")
     names = [suite.name for suite in out]
     if len(set(names)) < len(names):
         raise ConfigError(f"two of the chosen suite files are named alike: {', '.join(names)}.")
-    return out
+    if not target.remote:
+        return out
+    others = [suite for suite in out if suite.name != SENTINEL]
+    return [*others, _sentinel(settings, target)]
+
+
+def _sentinel(settings: Settings, target: TargetRef) -> Chosen:
+    """The cases that show whether a server enforces anything; never narrowed."""
+    path = _dataset(settings.target.sentinel)
+    cases = [c.id for c in suites.load(path).cases if target.carries(c.grammar.kind)]
+    return Chosen(path, SENTINEL, tuple(cases))
 
 
 def _dataset(file: str) -> Path:
@@ -231,17 +249,24 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         )
     if not settings.builder.use:
         raise ConfigError("builder=[] chooses no builder; there must be at least one.")
+    name = model.name if own else tokenizer.name
+    label = settings.target.label or settings.target.name
+    log = settings.folder / "parts" / f"{file_name(f'{model.name}--{name}--{label}')}.log"
+    target = settings.target.ref(log)
+    if target.remote and "generate" not in settings.stages:
+        raise ConfigError("A server's token table is not seen: audit goes with target=inprocess.")
     strings = settings.audit.strings_suite
     return Job(
         model=_text(model.name),
-        tokenizer=_text(model.name if own else tokenizer.name),
+        tokenizer=_text(name),
         weights=None,
         tokens=None,
+        prefix_scheme=settings.tokenizer.prefix_scheme,
         seed=model.seed,
         cache=str(sources.cache_dir()),
-        builders=tuple(settings.builder.use),
+        builders=(target.label,) if target.remote else tuple(settings.builder.use),
         suites=tuple(SuiteRef(str(suite.path), suite.cases, suite.name) for suite in chosen),
-        stages=tuple(settings.stages),
+        stages=("generate",) if target.remote else tuple(settings.stages),
         device=settings.runtime.device,
         n_seq=settings.runtime.n_seq,
         n_threads=settings.runtime.n_threads,
@@ -255,6 +280,10 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         audit_seed=settings.audit.seed,
         case_limit=settings.engine.case_limit,
         memory_limit=int((settings.runtime.memory_limit or 0) * 2**30),
+        target=target,
+        llama_lib=settings.runtime.llama_lib,
+        llguidance_lib=settings.runtime.llguidance_lib,
+        references=tuple(settings.audit.references),
     )
 
 
@@ -318,5 +347,8 @@ def _without_paths(job: dict[str, Any]) -> dict[str, Any]:
         "tokenizer": job["tokenizer"],
         "weights_sha256": job["weights"]["sha256"] if job["weights"] else None,
         "tokens_sha256": job["tokens"]["sha256"] if job["tokens"] else None,
+        "prefix_scheme": job["prefix_scheme"],
         "seed": job["seed"],
+        "target": job["target"]["name"],
+        "label": job["target"]["label"],
     }

@@ -47,6 +47,11 @@ class Json:
     schema: dict[str, Any] = field(hash=False)
 
 
+@dataclass(frozen=True)
+class JsonValue(Json):
+    """The output must be strict JSON, valid by this JSON Schema, in any layout and spelling."""
+
+
 Check = Literal | Pattern | Json
 
 
@@ -62,7 +67,7 @@ def check(check: Check, output: bytes) -> str | None:
         case Pattern(source):
             reason = _mismatch(source, output)
         case Json(schema):
-            reason = _not_this_json(schema, output)
+            reason = _not_this_json(schema, output, compact=not isinstance(check, JsonValue))
     return None if reason is None else _one_line(reason)
 
 
@@ -166,20 +171,20 @@ def strict_json(data: bytes) -> Any:
         raise ValueError(f"{words} at byte {offset}") from None
 
 
-def _not_this_json(schema: dict[str, Any], output: bytes) -> str | None:
-    """Strict parsing, then the compact layout, then the schema."""
+def _not_this_json(schema: dict[str, Any], output: bytes, *, compact: bool) -> str | None:
+    """Strict parsing, then, if it must be `compact`, the layout, then the schema."""
     if not output:
         return "not JSON: the output is empty"
     try:
         value = strict_json(output)
-        compact = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        shortest = json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
     except RecursionError:
         return "not JSON: nested too deeply to be read"
     except UnicodeEncodeError:
         return "not JSON: an escape is half of a surrogate pair, which is no character"
     except ValueError as error:  # also an integer of more digits than Python will read
         return f"not JSON: {error}"
-    if (difference := _difference(output, compact)) is not None:
+    if compact and (difference := _difference(output, shortest)) is not None:
         return f"layout: {difference}"
     return _violation(schema, value)
 

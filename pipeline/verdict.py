@@ -62,6 +62,14 @@ class End(StrEnum):
     TIMEOUT = "timeout"
     LOAD_REFUSED = "load_refused"
     BUILDER_REFUSED = "builder_refused"
+    REFUSED = "refused"
+    """A server refused the request (HTTP 4xx)."""
+    CLOSED = "closed"
+    """The connection to a server broke off, or none was to be had."""
+    FAILED = "failed"
+    """A server failed (HTTP 5xx)."""
+    GARBLED = "garbled"
+    """A server answered with what is no answer."""
 
 
 class Lost(StrEnum):
@@ -71,6 +79,8 @@ class Lost(StrEnum):
     COMPILE = "compile"
     MASK = "mask"
     CONSUME = "consume"
+    IGNORED = "ignored"
+    """Never had: the runtime answers as if no grammar had been given."""
 
 
 class Bytes(StrEnum):
@@ -104,6 +114,10 @@ _DIRECT = {
     End.TIMEOUT: Verdict.TIMEOUT,
     End.LOAD_REFUSED: Verdict.LOAD_REFUSED,
     End.BUILDER_REFUSED: Verdict.BUILDER_REFUSED,
+    End.REFUSED: Verdict.GRAMMAR_ERROR,
+    End.CLOSED: Verdict.CRASHED,
+    End.FAILED: Verdict.CRASHED,
+    End.GARBLED: Verdict.CRASHED,
 }
 
 

@@ -17,10 +17,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 from pipeline import limits
+from pipeline.job_target import TargetRef
 
 Row = dict[str, object]
 Unit = tuple[str, ...]
@@ -55,6 +57,8 @@ class Job:
     """The model's GGUF; None to forge one around the tokenizer."""
     tokens: FileRef | None
     """The tokenizer's file; None where the model brings its own."""
+    prefix_scheme: str
+    """`auto` or a `prefix.SpmPrefixScheme`: how prompts are encoded on SentencePiece."""
     seed: int
     """Of the forged weights."""
     cache: str
@@ -82,6 +86,14 @@ class Job:
     strings_suite: str | None
     """The file of accept/reject strings."""
     audit_seed: int
+    references: tuple[str, ...]
+    """Pythons that are asked for reference tokenizers' ids; `here` stands for this one."""
+    target: TargetRef = field(default_factory=TargetRef)
+    """Where `generate` happens."""
+    llama_lib: str | None = None
+    """The llama.cpp library to use in place of llama-cpp-python's own."""
+    llguidance_lib: str | None = None
+    """The library with llguidance's C interface to use in place of the wheel's."""
     case_limit: float = 0.0
     """Seconds that the work on one case may take; 0 for any."""
     memory_limit: int = 0
@@ -101,7 +113,9 @@ class Job:
             for suite in data["suites"]
         )
         data["skip"] = tuple(tuple(unit) for unit in data["skip"])
+        data["target"] = TargetRef.from_json(data["target"])
         data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
+        data["references"] = tuple(data["references"])
         return Job(**data)
 
     def to_json(self) -> str:
@@ -160,9 +174,26 @@ def main() -> None:
     job = Job.from_json(json.loads(sys.stdin.readline()))
     threading.Thread(target=_die_with_the_parent, daemon=True).start()
     limits.confine(job.memory_limit, gpu=job.device != "cpu")
-    from pipeline.stages import run_job
-
+    _choose_libraries(job)
+    try:
+        from pipeline.stages import run_job
+    except (OSError, AttributeError, RuntimeError) as error:
+        chosen = [file for file in (job.llama_lib, job.llguidance_lib) if file is not None]
+        if not chosen:
+            raise
+        said = " ".join(str(error).split())[:300]
+        channel.send("refused", message=f"{' or '.join(chosen)} cannot be used: {said}")
+        return
     run_job(job, channel)
+
+
+def _choose_libraries(job: Job) -> None:
+    """Say which libraries are to be loaded; read when the files with native handles are imported,
+    here and in the children of this process."""
+    if job.llama_lib is not None:
+        os.environ["LLAMA_CPP_LIB_PATH"] = str(Path(job.llama_lib).parent)
+    if job.llguidance_lib is not None:
+        os.environ["BYTE_EXACT_LLGUIDANCE_LIB"] = job.llguidance_lib
 
 
 def _die_with_the_parent() -> None:

@@ -127,6 +127,10 @@ def test_text_that_tables_cannot_hold_is_garbage() -> None:
     assert fits is None
     for name, value in (("reason", "\ud800"), ("eos", 2**63), ("eos", True), ("end_ids", ["1"])):
         assert intake.misfit({"table": "tokenizers", "rows": [row | {name: value}]}), name
+    for schema in tables.SCHEMAS.values():
+        assert {str(kind.base_type()) for kind in schema.values()} <= {
+            *("String", "Int64", "Boolean", "Binary", "List", "Float64"),
+        }, "a kind of column that intake does not know"
 
 
 def test_a_run_is_one_commands_and_one_processs(tmp_path: Path) -> None:

@@ -23,10 +23,11 @@ def _begun(f: Facts) -> bool:
 
 # The table of the README, in its order: the first row that fits gives the verdict.
 TABLE: list[Row] = [
-    (V.CRASHED, lambda f: f.end is End.CRASHED),
+    (V.CRASHED, lambda f: f.end in {End.CRASHED, End.CLOSED, End.FAILED, End.GARBLED}),
     (V.TIMEOUT, lambda f: f.end is End.TIMEOUT),
     (V.LOAD_REFUSED, lambda f: f.end is End.LOAD_REFUSED),
     (V.BUILDER_REFUSED, lambda f: f.end is End.BUILDER_REFUSED),
+    (V.GRAMMAR_ERROR, lambda f: f.end is End.REFUSED),
     (V.IMPOSSIBLE, lambda f: f.lost is Lost.MASK and f.oracle_empty),
     (V.GRAMMAR_ERROR, lambda f: f.lost is Lost.COMPILE and f.end is End.LOST),
     (V.UNENFORCED, lambda f: _lost(f) and f.end is not End.LOST),

@@ -54,7 +54,8 @@ def why(row: Row) -> str:
     reason = row[f"reason_{end}"] or ""
     if row[f"true_{end}"] is not None and f"token {row[f'token_{end}']} " not in reason:
         token, true, claimed = (row[f"{name}_{end}"] for name in ("token", "true", "claimed"))
-        said = "" if true == claimed else f", claimed to be {quoted(claimed, 40)}"
+        known = claimed is not None and true != claimed
+        said = f", claimed to be {quoted(claimed, 40)}" if known else ""
         parts.append(f"token {token} {quoted(true, 40)}{said}, at step {row[f'step_{end}']}")
     if reason:
         parts.append(visible(reason, 300))

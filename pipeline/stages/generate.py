@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
-from pipeline import builders, provenance
+from pipeline import builders, cell_rows, llama, llguidance_abi, provenance, walks
 from pipeline.builders import TokenTable, bridge
 from pipeline.constraint import Mask
-from pipeline.decode import Cell, Transcript
+from pipeline.decode import Cell, Origin, Transcript
 from pipeline.evaluate import evaluate
 from pipeline.stages.workbench import Workbench
 from pipeline.targets import Request
@@ -33,15 +33,14 @@ def run(bench: Workbench) -> None:
         n_threads=bench.n_threads,
         drop_on_error=bench.job.on_error == "drop",
         observe=None if bench.judged_masks == "off" else watcher.observe,
+        encoder=bench.prompt_encoder,
         clock=bench.clock,
     )
-    requests = [
-        request for request in _requests(bench, target.name) if request.unit not in bench.job.skip
-    ]
+    requests = [request for request in _requests(bench) if request.unit not in bench.job.skip]
     watcher.requests = {request.key: request for request in requests}
     for request in requests:
         if request.builder in bench.refusals:
-            bench.channel.rows("cells", [_refused_row(bench, target.name, request)])
+            bench.channel.rows("cells", [_refused_row(bench, request)])
             bench.channel.done(*request.unit)
     able = [request for request in requests if request.builder in bench.tables]
     for some in [[request] for request in able] if bench.job.apart else [able]:
@@ -66,17 +65,20 @@ def _generate(
                 partial(_control, bench, request, transcript),
             )
         loss = transcript.loss
-        row = _cell_row(bench, target.name, request) | {
+        row = _cell_row(bench, request) | {
             "verdict": judged.verdict.value,
             "cause": judged.cause.value,
             "text_valid": judged.text_valid,
             "output": judged.output,
             "n_tokens": len(transcript.steps),
+            "n_forced": sum(step.origin is Origin.FORCED for step in transcript.steps),
+            "n_non_canonical": _n_non_canonical(bench, transcript),
             "ended": transcript.end.value,
             "lost_at_step": loss.step if loss else None,
             "culprit_step": judged.culprit,
             "n_legal_bytes": judged.n_legal,
             "engine_error": loss.message if loss else None,
+            "n_engine_errors": int(loss is not None),
             "reason": judged.reason,
             "prompt_ids": list(transcript.prompt),
         }
@@ -84,6 +86,13 @@ def _generate(
         bench.channel.rows("steps", _step_rows(bench, request, transcript, table))
         bench.channel.rows("cells", [row])
         bench.channel.done(*request.unit)
+
+
+def _n_non_canonical(bench: Workbench, transcript: Transcript) -> int:
+    """Tokens that stand where the canonical split of the same text has others."""
+    pieces = [bench.vocabulary.rendered[step.token] for step in transcript.steps]
+    pieces = [piece for piece in pieces if piece]
+    return walks.n_non_canonical(pieces, bench.canonical_pieces(b"".join(pieces)))
 
 
 class _Watcher:
@@ -125,71 +134,44 @@ def _control(bench: Workbench, request: Request, transcript: Transcript) -> bool
         return all(matcher.consume(s.token) for s in before) and matcher.mask() is not None
 
 
-def _requests(bench: Workbench, target: str) -> Iterator[Request]:
+def _requests(bench: Workbench) -> Iterator[Request]:
     for case in bench.languages:
         for builder in bench.job.builders:
-            names = (target, bench.job.model, bench.job.tokenizer, builder, case.suite, case.id)
             yield Request(
-                key="/".join(names),
+                key=cell_rows.key(bench.job, builder, case),
                 case=case,
                 builder=builder,
                 max_tokens=bench.job.max_tokens or case.max_tokens,
             )
 
 
-def _cell_row(bench: Workbench, target: str, request: Request) -> Row:
+def _cell_row(bench: Workbench, request: Request) -> Row:
     """The columns that say which cell it is and what made it; the outcome's are None."""
-    job, case, table = bench.job, request.case, bench.tables.get(request.builder)
-    made_by: Row = {
-        "model_sha256": bench.weights,
-        "vocab_hash": bench.vocabulary.hash,
-        "table_hash": table.hash if table else None,
-        "grammar_hash": provenance.digest(*case.grammar.engine_text()),
-        "engine": bench.engine.version,
-        "llama_cpp": provenance.versions()["llama-cpp-python"],
-        "seed": job.seed,
-    }
-    return {
-        "target": target,
-        "model": job.model,
-        "tokenizer": job.tokenizer,
-        "vocab_type": bench.vocabulary.type.value,
-        "builder": request.builder,
-        "suite": case.suite,
-        "case": case.id,
-        "cell_key": request.key,
-        "case_hash": case.hash,
-        "cell_hash": provenance.digest(
-            made_by,
-            case.prompt,
-            request.max_tokens,
-            job.on_error,
-            builders.get(request.builder).version,
-        ),
-        "verdict": None,
-        "cause": None,
-        "text_valid": False,
-        "output": None,
-        "n_tokens": None,
-        "ended": None,
-        "lost_at_step": None,
-        "culprit_step": None,
-        "n_legal_bytes": None,
-        "engine_error": None,
-        "reason": None,
-        "tokenize": _tokenize(table) if table else None,
-        "prompt_ids": None,
-        **made_by,
-        "device": bench.device,
-    }
+    table = bench.tables.get(request.builder)
+    return cell_rows.cell_row(
+        bench.job,
+        request,
+        vocab_type=bench.vocabulary.type.value,
+        device=bench.device,
+        tokenize=_tokenize(table) if table else None,
+        model_sha256=bench.weights,
+        vocab_hash=bench.vocabulary.hash,
+        table_hash=table.hash if table else None,
+        engine=bench.engine.version,
+        llama_cpp=provenance.versions()["llama-cpp-python"],
+        llama_lib_sha256=provenance.file_sha256(llama.library_path()),
+        llguidance_lib_sha256=provenance.file_sha256(llguidance_abi.library_path()),
+        prefix_scheme=bench.scheme,
+        version=builders.get(request.builder).version,
+    )
 
 
 def _tokenize(table: TokenTable) -> str:
     return table.tokenize_mode if table.tokenize else "greedy"
 
 
-def _refused_row(bench: Workbench, target: str, request: Request) -> Row:
-    return _cell_row(bench, target, request) | {
+def _refused_row(bench: Workbench, request: Request) -> Row:
+    return _cell_row(bench, request) | {
         "verdict": End.BUILDER_REFUSED.value,
         "cause": Cause.UNKNOWN.value,
         "reason": bench.refusals[request.builder],

@@ -1,18 +1,22 @@
-"""Targets: where generation happens. Each turns requests into transcripts.
+"""Targets: where generation happens.
 
-`inprocess` drives llama.cpp and the engine in the worker itself. Every target gives the same
-`Transcript`, though one that only sees text may leave steps out.
+`inprocess` drives llama.cpp and the engine in the worker itself and gives `Transcript`s. `remote`
+asks a server, over the interface of `server` or `openai`, and gives `Answer`s: of a server only
+the text is seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from pipeline.decode import Transcript
 from pipeline.suites import Case
 from pipeline.worker import Unit
+
+if TYPE_CHECKING:
+    from pipeline.llama import Vocab
+    from pipeline.spm import SpmEncoder
+    from pipeline.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -31,12 +35,22 @@ class Request:
         return ("cell", self.builder, self.case.suite, self.case.id)
 
 
-class Target(Protocol):
-    """Something that generates under a constraint."""
+def prompt_ids(
+    vocab: Vocab, vocabulary: Vocabulary, encoder: SpmEncoder | None, prompt: str
+) -> tuple[int, ...]:
+    """The prompt as llama.cpp's server encodes it (`add_special`, `parse_special`).
 
-    name: str
-    device: str
-
-    def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:
-        """Generate all requests, in any order; each is given out as it ends."""
-        ...
+    Under another prefix scheme it is encoded by `encoder`, with the same tokens added. A vocabulary
+    that adds nothing of its own to an empty prompt still needs one token to start from: its BOS,
+    else id 0.
+    """
+    data = prompt.encode()
+    if encoder is None:
+        ids = vocab.tokenize(data, add_special=True, parse_special=True)
+    else:
+        ids = [
+            *([vocabulary.bos] if vocab.adds("bos") else []),
+            *encoder.encode(data),
+            *([vocabulary.eos] if vocab.adds("eos") else []),
+        ]
+    return tuple(ids) or (max(vocabulary.bos, 0),)

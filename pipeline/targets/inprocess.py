@@ -10,7 +10,8 @@ from pipeline.builders import TokenTable
 from pipeline.constraint import Engine
 from pipeline.decode import Transcript
 from pipeline.limits import UNTIMED, Clock
-from pipeline.targets import Request
+from pipeline.spm import SpmEncoder
+from pipeline.targets import Request, prompt_ids
 from pipeline.vocabulary import Vocabulary
 
 _MIN_CELLS = 256
@@ -34,8 +35,10 @@ class InProcess:
         n_threads: int,
         drop_on_error: bool,
         observe: decode.Observer | None = None,
+        encoder: SpmEncoder | None = None,
         clock: Clock = UNTIMED,
     ) -> None:
+        """`encoder` encodes prompts where a tokenizer's prefix scheme is not llama.cpp's own."""
         self.device = device
         self._model = model
         self._vocabulary = vocabulary
@@ -45,16 +48,8 @@ class InProcess:
         self._n_threads = n_threads
         self._drop_on_error = drop_on_error
         self._observe = observe
+        self._encoder = encoder
         self._clock = clock
-
-    def prompt_ids(self, prompt: str) -> tuple[int, ...]:
-        """The prompt as llama.cpp's server encodes it (`add_special`, `parse_special`).
-
-        A vocabulary that adds nothing of its own to an empty prompt still needs one token to
-        start from: its BOS, else id 0.
-        """
-        ids = self._model.vocab.tokenize(prompt.encode(), add_special=True, parse_special=True)
-        return tuple(ids) or (max(self._vocabulary.bos, 0),)
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:
         """See `Target.generate`."""
@@ -82,7 +77,9 @@ class InProcess:
             matcher = self._engine.compile(self._tables[request.builder], kind, text)
         return decode.Cell(
             key=request.key,
-            prompt=self.prompt_ids(request.case.prompt),
+            prompt=prompt_ids(
+                self._model.vocab, self._vocabulary, self._encoder, request.case.prompt
+            ),
             matcher=matcher,
             max_tokens=request.max_tokens,
             end_ids=self._vocabulary.end_ids,

@@ -1,4 +1,4 @@
-"""The commands: `python -m pipeline run|audit|compare|baseline …`, with one override syntax."""
+"""The commands: `python -m pipeline run|audit|compare|baseline|report …`, one override syntax."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ def main(arguments: list[str]) -> int:
         from pipeline import commands_compare
 
         return commands_compare.main(command, overrides)
+    if command == "report":
+        from pipeline import commands_report
+
+        return commands_report.main(overrides)
     if command in {"-h", "--help", "help"} or {"-h", "--help"} & set(overrides):
         from pipeline.commands import help_screen
 
@@ -24,7 +28,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if command not in {"run", "audit"}:
         print(
-            f"There is no command {command!r}; there is run, audit, compare, baseline. "
+            f"There is no command {command!r}; there is run, audit, compare, baseline, report. "
             "`python -m pipeline --help` explains them.",
             file=sys.stderr,
         )

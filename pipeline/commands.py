@@ -196,6 +196,7 @@ def help_screen(exit_codes: str) -> str:
   python -m pipeline run resume=RUN                what a run that was cut short still lacks
   python -m pipeline compare before.run=… after.run=…   what got worse; compare --help, and
   python -m pipeline baseline save|show                 a baseline to commit and to gate on
+  python -m pipeline report                             the latest run as a dashboard; report --help
 
 Groups and their options:
 {groups}

@@ -66,6 +66,9 @@ class Group:
         """Units that ended without a result of their own."""
         self.identity: dict[str, str] = {}
         """What the group's rows depend on, by the names people know it by."""
+        self.jobs: list[dict[str, Any]] = []
+        self.hellos: list[dict[str, Any]] = []
+        """What each of its workers said of itself."""
         if path.exists():
             self._read()
 
@@ -120,14 +123,19 @@ class Group:
         with self.path.open("rb") as lines:
             for line in lines:
                 at += len(line)
+                if line.startswith(b'{"type": "rows"'):
+                    continue
                 message = tables.message(line.decode("utf-8", "replace"))
                 if message is None or not line.endswith(b"\n"):
                     continue
                 if message["type"] != "rows":
                     good = at
                 match message:
-                    case {"type": "job", "identity": identity}:
+                    case {"type": "job", "job": job, "identity": identity}:
+                        self.jobs.append(job)
                         self.identity = identity
+                    case {"type": "hello"}:
+                        self.hellos.append(message)
                     case {"type": "done", "unit": unit}:
                         self.done.add(tuple(unit))
                         self.lost += bool(message.get("lost"))

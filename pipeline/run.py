@@ -148,9 +148,8 @@ def _close(
     interrupted: bool,
 ) -> dict[str, Any]:
     """Write the manifest."""
-    parts = [group.path for group in groups]
-    hellos = [m for part in parts for m in tables.messages(part) if m["type"] == "hello"]
-    jobs = [m["job"] for part in parts for m in tables.messages(part) if m["type"] == "job"]
+    hellos = [hello for group in groups for hello in group.hellos]
+    jobs = [job for group in groups for job in group.jobs]
     manifest: dict[str, Any] = {
         "schema_version": tables.SCHEMA_VERSION,
         "status": "interrupted" if interrupted else "complete",

@@ -1,6 +1,6 @@
 """What isolation and the journal cost: the embedded matrix by the real command, and bare.
 
-    python scripts/bench_isolation.py [--walks 60] [--rounds 2] [--json]
+    python scripts/bench_isolation.py [--walks 150] [--rounds 2] [--json]
 
 Bare is the same job in one process that loads the libraries, does the work and drops the rows: no
 parent, no messages, no journal, no tables. The two are run in turns, `--rounds` times; what is
@@ -101,7 +101,7 @@ def measure(walks: int, rounds: int) -> dict[str, Any]:
 def main() -> int:
     """Print the figures; the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--walks", type=int, default=60)
+    parser.add_argument("--walks", type=int, default=150)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

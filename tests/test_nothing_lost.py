@@ -135,13 +135,11 @@ def test_a_grammar_too_slow_to_compile_is_a_timeout_of_its_case(
     assert done.code == 0, "a limit that was asked for is no loss"
 
 
-def test_time_and_tokens_and_budget_are_verdicts(tmp_path: Path, plain: Path) -> None:
+def test_time_and_budget_are_verdicts(tmp_path: Path, plain: Path) -> None:
     arguments = given(tmp_path, plain, GOOD + FINE, "builder=fixed", "stages=[generate]")
     slow = pipeline(tmp_path, "run", *arguments, "engine.case_limit=1e-9", "run.name=slow")
     assert set(verdicts(slow).values()) == {"timeout"}
     assert slow.code == 0
-    short = pipeline(tmp_path, "run", *arguments, "engine.max_tokens=2", "run.name=short")
-    assert set(verdicts(short).values()) == {"truncated"}
     poor = pipeline(tmp_path, "run", *arguments, "run.budget=0.1", "run.name=poor")
     assert set(verdicts(poor).values()) == {"timeout"}
     assert poor.code == 1
@@ -280,11 +278,8 @@ def test_control_characters_of_a_file_never_reach_the_terminal(tmp_path: Path, p
 
 def test_memory_is_limited(tmp_path: Path) -> None:
     """128,256 tokens and their table do not fit into a quarter of a GiB."""
-    done = pipeline(
-        tmp_path,
-        *("audit", "-m", "tokenizer=llama_bpe", "builder=[fixed]", *QUICK),
-        "runtime.memory_limit=0.25",
-    )
+    limit = ["builder=[fixed]", *QUICK, "runtime.memory_limit=0.25"]
+    done = pipeline(tmp_path, "audit", "-m", "tokenizer=llama_bpe", *limit)
     assert done.code in (1, 2), done.err
     [status] = done.table("tokenizers")["status"]
     assert status in {"crashed", "load_refused"}
@@ -306,12 +301,12 @@ def script(name: str, *arguments: str) -> str:
 
 
 def test_faults_at_seeded_points_lose_and_double_nothing() -> None:
-    said = script("fault_injection", "--points", "4", "--seed", "7").splitlines()
+    said = script("fault_injection", "--points", "2", "--seed", "7").splitlines()
     assert said[-1] == "lost=0 doubled=0 parent_died=0 untyped=0"
-    assert sum(": exit" in line for line in said) == 4
+    assert sum(": exit" in line for line in said) == 2
 
 
 def test_hostile_files_and_grammars_all_get_their_rows() -> None:
-    said = script("fuzz_inputs", "--files", "6", "--grammars", "30", "--seed", "5").splitlines()
+    said = script("fuzz_inputs", "--files", "4", "--grammars", "20", "--seed", "5").splitlines()
     assert said[-1] == "lost=0 doubled=0 parent_died=0 untyped=0"
     assert any(line.startswith("| all files |") for line in said)

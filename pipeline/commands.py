@@ -204,9 +204,10 @@ Groups and their options:
 Keys (with their defaults): model.path, tokenizer.path, grammar.path (your own files, with =path),
   tokenizer.prefix_scheme={schemes},
   grammar.limit=null, grammar.cases=[], runtime.n_seq=32, runtime.n_threads=0,
+  runtime.llama_lib=null, runtime.llguidance_lib=null (libraries of your own),
+  target.url=null, target.command=null, target.label=<program> (target=server or openai),
   engine.on_error=drop|stop, engine.max_tokens=null, engine.time_limit=600 (of silence),
-  engine.case_limit=120 (seconds a case), run.budget=null (seconds),
-  runtime.memory_limit=null (GiB),
+  engine.case_limit=120, run.budget=null (seconds), runtime.memory_limit=null (GiB),
   results_dir=results, run.name=<date and time>.   --cfg job shows the whole configuration.
 
 Cache: {sources.cache_dir()}

@@ -15,7 +15,9 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from pipeline import prefix
+from pipeline.builders import Outside
 from pipeline.config_target import TargetConfig
+from pipeline.engines import NAMES as ENGINES
 from pipeline.errors import ConfigError
 from pipeline.sources import Source
 
@@ -72,6 +74,25 @@ class BuildersConfig:
     """The builders chosen, by name; each file of `conf/builder` adds one."""
 
     use: dict[str, BuilderConfig] = field(default_factory=dict[str, BuilderConfig])
+    python: str | None = None
+    """The interpreter of another environment, in which released packages make their tables."""
+    tokenizer_json: str | None = None
+    """The model's own tokenizer.json, for builders that read one; else one of the GGUF."""
+    time_limit: float = 300.0
+    """Seconds a released package may take for one table."""
+    memory_limit: float = 8.0
+    """GiB a released package may take for one table."""
+
+    def outside(self) -> Outside:
+        """The same as the plain, frozen type. Raises ConfigError for a file that is not there."""
+        found = {"python": "", "tokenizer_json": ""}
+        for key in found:
+            path: str | None = getattr(self, key)
+            if path is not None:
+                if not Path(path).is_file():
+                    raise ConfigError(f"builder.{key}={path} is not a file.")
+                found[key] = str(Path(path).absolute())
+        return Outside(**found, time_limit=self.time_limit, memory_limit=self.memory_limit)
 
 
 @dataclass
@@ -142,6 +163,11 @@ class AuditConfig:
     """Grammars that are walked beside the chosen suites: choices at spaces and punctuation."""
     strings_suite: str | None = "strings.yaml"
     """Grammars with strings to accept and reject; null for none."""
+    engines: list[str] = field(default_factory=list[str])
+    """Released engines whose own masks are looked at too: xgrammar, outlines_core, outlines, lmfe,
+    gbnf."""
+    engines_suite: str = "engines.yaml"
+    """Grammars that all of them know."""
     references: list[str] = field(default_factory=list[str])
     """Pythons whose reference tokenizers are asked where a prefix goes; `here` for this one."""
 
@@ -208,6 +234,11 @@ def settings(composed: DictConfig) -> Settings:
         value = getattr(getattr(made, group), name)
         if value not in allowed:
             raise ConfigError(f"{key}={value} is not known; there is {', '.join(allowed)}.")
+    for engine in made.audit.engines:
+        if engine not in ENGINES:
+            raise ConfigError(
+                f"audit.engines: {engine!r} is not known; there is {', '.join(ENGINES)}."
+            )
     for stage in made.stages:
         if stage not in _STAGES:
             raise ConfigError(f"stages: {stage!r} is not known; there is {', '.join(_STAGES)}.")

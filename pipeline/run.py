@@ -185,6 +185,11 @@ def _write_reproducers(folder: Path) -> None:
         (folder / "reproducers").mkdir(exist_ok=True)
         for suffix, text in (("yaml", row["suite_file"]), ("md", row["report"])):
             (folder / "reproducers" / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+    for row in tables.read(folder, "engine_findings").iter_rows(named=True):
+        what = (row["tokenizer"], "engine", row["engine"], row["verdict"], row["kind"])
+        (folder / "reproducers").mkdir(exist_ok=True)
+        name = file_name("-".join(what))
+        (folder / "reproducers" / f"{name}.md").write_text(row["report"], encoding="utf-8")
 
 
 def _chosen(settings: Settings) -> list[Chosen]:
@@ -279,6 +284,9 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         audit_seed=settings.audit.seed,
         case_limit=settings.engine.case_limit,
         memory_limit=int((settings.runtime.memory_limit or 0) * 2**30),
+        engines=tuple(settings.audit.engines),
+        engines_suite=str(_dataset(settings.audit.engines_suite)),
+        outside=settings.builder.outside(),
         target=target,
         llama_lib=settings.runtime.llama_lib,
         llguidance_lib=settings.runtime.llguidance_lib,

@@ -24,6 +24,7 @@ _FIRST = ("unfixed", "fixed", "exact")
 
 AUDITED = "Token tables against true bytes"
 PROVED = "Masks against the byte oracle"
+ENGINES = "Engines' own masks"
 GENERATED = "Generation"
 GREEDY = "What greedy tokenization loses (cells right under both)"
 ENFORCED = "Enforcement, apart from validity (the sentinel suite)"
@@ -48,6 +49,8 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     parts.append(_titled(AUDITED, audited(tokenizers, tables.read(run, "masks"))))
     states, walks = tables.read(run, "states"), tables.read(run, "walks")
     parts.append(_titled(PROVED, proved(states, walks)))
+    engines, findings = tables.read(run, "engines"), tables.read(run, "engine_findings")
+    parts.append(_titled(ENGINES, probed(engines, findings)))
     parts.append(_prefix(tokenizers, run))
     if cells.height:
         parts += [
@@ -196,6 +199,28 @@ def greedy_loses(cells: pl.DataFrame) -> list[list[str]]:
         odd = f"{100 * int(group['n_non_canonical'].sum()) / max(n, 1):.0f} %"
         rows.append([str(tokenizer), str(builder), f"{group.height}", f"{n}", f"{forced}"])
         rows[-1] += [f"{n - forced}", odd]
+    return rows
+
+
+def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
+    """Released engines' own masks: how many are exact, and in how many which kind is wrong."""
+    rows = [["tokenizer", "engine", "masks judged", "exact", "masks with which fault"]]
+    for (tokenizer, engine), group in engines.group_by(
+        ["tokenizer", "engine"], maintain_order=True
+    ):
+        judged = group.filter(~pl.col("verdict").is_in(["no_oracle", "after_divergence"]))
+        mine = findings.filter(tokenizer=tokenizer, engine=engine).sort(-pl.col("n_states"))
+        kinds = [f"{r['n_states']} {r['verdict']}/{r['kind']}" for r in mine.to_dicts()]
+        refused = group.filter(verdict="builder_refused")["reason"].to_list()
+        rows.append(
+            [
+                str(tokenizer),
+                group["made_by"][0] or str(engine),
+                "-" if refused else f"{judged.height}",
+                "-" if refused else f"{judged.filter(verdict='exact').height}",
+                ", ".join(refused or kinds) or "none",
+            ]
+        )
     return rows
 
 

@@ -73,7 +73,7 @@ def supervise(
             return Death(hung=False, reason=f"the worker sent garbage and was ended: {garbage}.")
         if code == 0:
             return None
-        words = _last_words(errors)
+        words = last_words(errors)
     if hung:
         return Death(hung=True, reason=f"the worker said nothing for {time_limit:g} s. {words}")
     died = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -149,7 +149,8 @@ def _lines(
             raise Garbage(f"a line of more than {_LONGEST_LINE} characters")
 
 
-def _last_words(errors: IO[bytes]) -> str:
+def last_words(errors: IO[bytes]) -> str:
+    """The end of what a process has written to its standard error."""
     errors.seek(0, os.SEEK_END)
     errors.seek(max(errors.tell() - _TAIL, 0))
     text = _BUILT_AT.sub("", errors.read().decode("utf-8", "replace"))

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipeline import limits
+from pipeline.builders import Outside
 from pipeline.job_target import TargetRef
 
 Row = dict[str, object]
@@ -86,6 +87,12 @@ class Job:
     strings_suite: str | None
     """The file of accept/reject strings."""
     audit_seed: int
+    engines: tuple[str, ...]
+    """Released engines whose own masks are looked at."""
+    engines_suite: str
+    """The suite file whose grammars they all know."""
+    outside: Outside
+    """How builders from released packages run."""
     references: tuple[str, ...]
     """Pythons that are asked for reference tokenizers' ids; `here` stands for this one."""
     target: TargetRef = field(default_factory=TargetRef)
@@ -113,6 +120,8 @@ class Job:
             for suite in data["suites"]
         )
         data["skip"] = tuple(tuple(unit) for unit in data["skip"])
+        data["outside"] = Outside(**data["outside"])
+        data["engines"] = tuple(data["engines"])
         data["target"] = TargetRef.from_json(data["target"])
         data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
         data["references"] = tuple(data["references"])

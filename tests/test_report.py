@@ -182,6 +182,10 @@ def fewer_rows(results: Path) -> None:
     path.write_text(path.read_text().replace('"cells": 1', '"cells": 2'))
 
 
+def from_tomorrow(results: Path) -> None:
+    made(results / "a", {"cells": [cell(case="c"), cell(case="d", verdict="haunted")]})
+
+
 def audit_alone(results: Path) -> None:
     made(
         results / "a",
@@ -245,6 +249,7 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
     ),
     (damaged, {"*": ["steps.parquet is damaged or cut short"], "cells/*": ["recorded no steps"]}),
     (fewer_rows, {"*": ["cells.parquet holds 1 rows, the closing record says 2"]}),
+    (from_tomorrow, {"*": ["does not know are left out: 1."]}),
     (
         audit_alone,
         {

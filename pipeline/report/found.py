@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import polars as pl
 
 from pipeline import sides, tables
 from pipeline.errors import CompareError, TablesError
+from pipeline.verdict import Verdict
 from pipeline.visible import visible
 
 REPEAT = "repeat"
@@ -69,18 +71,18 @@ class Found:
             found = found.get(key) or {}
         return found
 
-    @property
+    @cached_property
     def cells(self) -> pl.DataFrame:
-        """The cells with known verdicts, in the order of their keys."""
+        """The cells with known verdicts, in the order of their keys, with the column `repeat`."""
         cells = self.table("cells")
         if REPEAT not in cells.columns:
             cells = cells.with_columns(pl.lit(None, dtype=pl.Int64).alias(REPEAT))
-        return cells.filter(pl.col("verdict").is_in(tables_verdicts()))
-
-
-def tables_verdicts() -> list[str]:
-    """Every verdict that a cell can have."""
-    return [verdict.value for verdict in sides.Verdict]
+        known = cells.filter(pl.col("verdict").is_in([verdict.value for verdict in Verdict]))
+        if strange := cells.height - known.height:
+            self.notes.append(
+                f"Cells whose verdict this byte-exact does not know are left out: {strange:,}."
+            )
+        return known
 
 
 @contextmanager

@@ -34,7 +34,8 @@ def headline(run: Found) -> str:
     so_far = "" if run.manifest else "So far: "
     if right == cells.height:
         held = "the one cell holds its" if right == 1 else f"all {right:,} cells hold their"
-        return _sentence(f"{so_far}{held} grammar, to the byte.")
+        sentence = f"{so_far}{held} grammar, to the byte."
+        return sentence[0].upper() + sentence[1:]
     good: dict[int, list[str]] = {}
     bad: list[tuple[int, int, str]] = []
     for builder in by_builder(cells):
@@ -53,7 +54,7 @@ def headline(run: Found) -> str:
         f"{_joined(names)} {'holds' if len(names) == 1 else 'hold'} all {n:,}"
         for n, names in good.items()
     ]
-    return _sentence(f"{so_far}{'; '.join(told)}.")
+    return f"{so_far}{'; '.join(told)}."
 
 
 def _audit_alone(tokenizers: pl.DataFrame) -> str:
@@ -140,11 +141,6 @@ def _further(run: Found, cells: pl.DataFrame, compared: bool) -> Iterator[Step]:
         )
     elif run.manifest and run.table("tokenizers").height:
         yield Step("Generate under these token tables, too.", "python -m pipeline run")
-
-
-def _sentence(text: str) -> str:
-    """The text with a capital, unless it begins with a builder's name."""
-    return text[0].upper() + text[1:] if text.startswith(("all ", "the one ")) else text
 
 
 def _joined(names: list[str]) -> str:

@@ -10,11 +10,21 @@ import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from pipeline import forge, gguf_file, llama, llguidance_abi, provenance, suites
+from pipeline import (
+    builders,
+    engines,
+    foreign,
+    forge,
+    gguf_file,
+    llama,
+    llguidance_abi,
+    provenance,
+    suites,
+)
 from pipeline.constraint import Llguidance
 from pipeline.errors import LoadRefused, PipelineError
 from pipeline.limits import Clock
-from pipeline.stages import audit, generate, place, remote, walk
+from pipeline.stages import audit, field, generate, place, remote, walk
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
 from pipeline.vocabulary import read
@@ -35,6 +45,9 @@ def run_job(job: Job, channel: Channel) -> None:
     try:
         device = _device(job.device)
         channel.send("hello", **_facts(), device=device)
+        if not job.outside.python:
+            foreign.require(builders.get(name) for name in job.builders)
+            foreign.require(engines.get(name) for name in job.engines)
         languages = _cases(job, channel, clock)
         weights, file = _files(job)
     except (PipelineError, LoadRefused) as refusal:
@@ -76,6 +89,7 @@ def _work(bench: Workbench) -> None:
     if "audit" in stages:
         audit.run(bench)
         walk.run(bench)
+        field.run(bench)
     if "generate" in stages:
         generate.run(bench)
 

@@ -162,8 +162,14 @@ def _cell_row(bench: Workbench, request: Request) -> Row:
         llama_lib_sha256=provenance.file_sha256(llama.library_path()),
         llguidance_lib_sha256=provenance.file_sha256(llguidance_abi.library_path()),
         prefix_scheme=bench.scheme,
-        version=builders.get(request.builder).version,
+        version=_version(request.builder, table),
     )
+
+
+def _version(name: str, table: TokenTable | None) -> object:
+    """What made a table, beside its name; a released package by its release too."""
+    version = builders.get(name).version
+    return [version, table.made_by] if table and table.made_by else version
 
 
 def _tokenize(table: TokenTable) -> str:

@@ -53,7 +53,7 @@ class Workbench:
     @cached_property
     def material(self) -> Material:
         """What builders may look at."""
-        return Material(self.vocabulary, self.model.vocab, self.survival)
+        return Material(self.vocabulary, self.model.vocab, self.survival, self.job.outside)
 
     @cached_property
     def survival(self) -> Survival:

@@ -23,9 +23,12 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     config, config_target
                          the settings, as typed dataclasses
     errors               step → error → what the user sees
-    run                  one job per model and tokenizer; parts merged into a run, once
-    supervise            the parent's side of a worker: its messages, its death
-    worker, stages       the native process: load, audit, generate, judge
+    run                  one job per model and tokenizer; journals merged into a run, once
+    journal, resume      what was asked, begun and done; going on where a run was cut short
+    attempts, lost       a job in as many workers as it takes; rows for what none could finish
+    supervise, intake    the parent's side of a worker: its messages, its death; rows checked
+    worker, limits       the native process, and what it may take of the machine
+    stages               load, audit, generate, judge
     sources, fetch       where a file comes from: path, package, sdist, wheel, hub; pinned, cached
     gguf_file, sentencepiece_model, forge
                          a tiny seeded GGUF around any vocabulary

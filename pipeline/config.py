@@ -125,6 +125,8 @@ class RuntimeConfig:
     """Cells decoded in one batch, at most."""
     n_threads: int = 0
     """0: one for small models, else every processor."""
+    memory_limit: float | None = None
+    """GiB a worker may have; null for what the machine has."""
     llama_lib: str | None = None
     """A libllama of your own, in place of llama-cpp-python's; its interface must be the same."""
     llguidance_lib: str | None = None
@@ -146,6 +148,8 @@ class EngineConfig:
     """Seconds of oracle time per job; states after that are `no_oracle` and say so."""
     time_limit: float = 600.0
     """Seconds a worker may say nothing before it is taken for hung."""
+    case_limit: float = 120.0
+    """Seconds that the work on one case's grammar may take in a cell; 0 for any."""
 
 
 @dataclass
@@ -174,6 +178,8 @@ class RunConfig:
 
     name: str = MISSING
     """The folder under `results_dir`; the date and time by default."""
+    budget: float | None = None
+    """Seconds for the whole command; what is not done by then is a `timeout`. null for any."""
 
 
 @dataclass
@@ -240,10 +246,14 @@ def settings(composed: DictConfig) -> Settings:
         ("runtime.n_seq", made.runtime.n_seq, 1),
         ("runtime.n_threads", made.runtime.n_threads, 0),
         ("audit.walks", made.audit.walks, 0),
-        ("engine.max_tokens", made.engine.max_tokens or 1, 1),
-        ("grammar.limit", made.grammar.limit or 1, 1),
+        ("engine.max_tokens", made.engine.max_tokens, 1),
+        ("grammar.limit", made.grammar.limit, 1),
+        ("engine.time_limit", made.engine.time_limit, 0.1),
+        ("engine.case_limit", made.engine.case_limit, 0),
+        ("runtime.memory_limit", made.runtime.memory_limit, 0.25),
+        ("run.budget", made.run.budget, 0.1),
     ):
-        if value < least:
+        if value is not None and value < least:
             raise ConfigError(f"{key}={value} is too small; the least is {least}.")
     if made.runtime.n_seq > 256:
         raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} is more than llama.cpp's 256.")

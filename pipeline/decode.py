@@ -20,7 +20,9 @@ import numpy.typing as npt
 
 from pipeline import llama
 from pipeline.constraint import Mask, Matcher
+from pipeline.limits import UNTIMED, Clock
 from pipeline.verdict import End, Lost
+from pipeline.worker import Unit
 
 Logits = npt.NDArray[np.float32]
 
@@ -87,6 +89,9 @@ class Cell:
     first: tuple[int, ...] = ()
     """Ids to take first, as far as the mask allows them."""
     observe: Observer | None = None
+    clock: Clock = UNTIMED
+    unit: Unit = ()
+    """What its time is counted under."""
     steps: list[Step] = field(default_factory=list[Step])
     end: End | None = None
     loss: Loss | None = None
@@ -102,6 +107,13 @@ class Cell:
 
         Returns the token to decode next, or None when the cell has ended.
         """
+        with self.clock.on(self.unit):
+            token = self._advance(logits)
+        if self.end is None and self.clock.over(self.unit):
+            self.end = End.TIMEOUT
+        return token if self.end is None else None
+
+    def _advance(self, logits: Logits) -> int | None:
         mask = self._mask()
         if self.end is not None:
             return None

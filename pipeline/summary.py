@@ -14,8 +14,11 @@ import polars as pl
 from pipeline import tables
 from pipeline.job_target import SENTINEL
 from pipeline.verdict import BADNESS, Verdict
+from pipeline.visible import visible
 
 _WORST = 6
+_LONGEST = 1000
+"""Characters of a line."""
 _FIRST = ("unfixed", "fixed", "exact")
 """Builders whose columns come first, in this order."""
 
@@ -38,6 +41,11 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     """The closing text of a run."""
     cells, tokenizers = tables.read(run, "cells"), tables.read(run, "tokenizers")
     parts: list[str] = []
+    if manifest["status"] != "complete":
+        parts.append(
+            f"INTERRUPTED: these are not all results of the run. `python -m pipeline run "
+            f"resume={run}` does the rest."
+        )
     parts.append(_titled(AUDITED, audited(tokenizers, tables.read(run, "masks"))))
     states, walks = tables.read(run, "states"), tables.read(run, "walks")
     parts.append(_titled(PROVED, proved(states, walks)))
@@ -57,7 +65,8 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
         parts.append(f"{manifest['lost']} rows were lost to native processes that died or hung.")
     names = ", ".join(f"{name}.parquet" for name, n in manifest["rows"].items() if n)
     parts.append(f"Results: {run}\n  {names}, manifest.json")
-    return "\n\n".join(part for part in parts if part)
+    lines = "\n\n".join(part for part in parts if part).split("\n")
+    return "\n".join(visible(line, _LONGEST) for line in lines)
 
 
 def _titled(title: str, rows: list[list[str]]) -> str:

@@ -7,6 +7,7 @@ The parts of a run, whoever wrote them, are merged here, once, atomically.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -327,9 +328,8 @@ def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
     """
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in SCHEMAS}
     for part in sorted(parts):
-        for message in messages(part):
-            if message["type"] == "rows":
-                rows[message["table"]].extend(message["rows"])
+        for message in settled(part):
+            rows[message["table"]].extend(message["rows"])
     counts: dict[str, int] = {}
     for table in SCHEMAS:
         data = frame(table, rows.pop(table))
@@ -359,16 +359,30 @@ def messages(part: Path) -> Iterator[dict[str, Any]]:
                 yield found
 
 
-def has_rows(part: Path) -> bool:
-    """Whether a part file holds any row."""
-    return any(message["type"] == "rows" for message in messages(part))
+def settled(part: Path) -> Iterator[dict[str, Any]]:
+    """The `rows` of units that are done, each unit's once; the rest is of no account."""
+    held: list[dict[str, Any]] = []
+    seen: set[tuple[str, ...]] = set()
+    for found in messages(part):
+        if found["type"] == "rows":
+            held.append(found)
+            continue
+        if found["type"] == "done" and (unit := tuple(found["unit"])) not in seen:
+            seen.add(unit)
+            yield from held
+        held = []
 
 
 def write(data: pl.DataFrame, path: Path) -> None:
     """Write a table under a temporary name, then put it in place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    data.write_parquet(temporary, compression="zstd", metadata={"schema": str(SCHEMA_VERSION)})
-    temporary.replace(path)
+    try:
+        data.write_parquet(temporary, compression="zstd", metadata={"schema": str(SCHEMA_VERSION)})
+        temporary.replace(path)
+    except pl.exceptions.ComputeError as error:  # as polars tells of a full disk
+        raise OSError(errno.EIO, str(error)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def readable(version: object) -> bool:

@@ -34,24 +34,36 @@ def run(bench: Workbench) -> None:
         drop_on_error=bench.job.on_error == "drop",
         observe=None if bench.judged_masks == "off" else watcher.observe,
         encoder=bench.prompt_encoder,
+        clock=bench.clock,
     )
-    requests = list(_requests(bench))
+    requests = [request for request in _requests(bench) if request.unit not in bench.job.skip]
     watcher.requests = {request.key: request for request in requests}
     for request in requests:
         if request.builder in bench.refusals:
             bench.channel.rows("cells", [_refused_row(bench, request)])
+            bench.channel.done(*request.unit)
     able = [request for request in requests if request.builder in bench.tables]
-    for request, transcript in target.generate(able):
+    for some in [[request] for request in able] if bench.job.apart else [able]:
+        for request in some:
+            bench.channel.started(*request.unit)
+        _generate(bench, target, watcher, some)
+
+
+def _generate(
+    bench: Workbench, target: InProcess, watcher: _Watcher, requests: list[Request]
+) -> None:
+    for request, transcript in target.generate(requests):
         table = bench.tables[request.builder]
-        judged = evaluate(
-            request.case,
-            transcript,
-            bench.vocabulary,
-            table,
-            bench.languages[request.case].grammar,
-            bench.oracle,
-            partial(_control, bench, request, transcript),
-        )
+        with bench.clock.on(request.unit):
+            judged = evaluate(
+                request.case,
+                transcript,
+                bench.vocabulary,
+                table,
+                bench.languages[request.case].grammar,
+                bench.oracle,
+                partial(_control, bench, request, transcript),
+            )
         loss = transcript.loss
         row = _cell_row(bench, request) | {
             "verdict": judged.verdict.value,
@@ -73,6 +85,7 @@ def run(bench: Workbench) -> None:
         bench.channel.rows("states", watcher.rows.pop(request.key, []))
         bench.channel.rows("steps", _step_rows(bench, request, transcript, table))
         bench.channel.rows("cells", [row])
+        bench.channel.done(*request.unit)
 
 
 def _n_non_canonical(bench: Workbench, transcript: Transcript) -> int:

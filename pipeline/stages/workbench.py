@@ -11,6 +11,7 @@ from pipeline import builders, llama
 from pipeline.builders import Material, Tokenize, TokenTable, bridge
 from pipeline.constraint import Llguidance
 from pipeline.errors import BuilderRefused, PipelineError
+from pipeline.limits import Clock
 from pipeline.masks import Finding, MaskJudge
 from pipeline.oracle import TokenOracle
 from pipeline.prefix import AUTO, SpmPrefixScheme, declared
@@ -43,6 +44,8 @@ class Workbench:
     vocabulary: Vocabulary
     languages: dict[Case, Languages]
     """The chosen cases, each with its grammar over bytes."""
+    clock: Clock = field(default_factory=lambda: Clock(0, lambda _: None))
+    """How long the work on each case has taken."""
     tables: dict[str, TokenTable] = field(default_factory=dict[str, TokenTable])
     refusals: dict[str, str] = field(default_factory=dict[str, str])
     """Builders that refused this vocabulary, with their reasons."""
@@ -167,9 +170,18 @@ class Workbench:
     def build(self) -> None:
         """Let every builder make its table; a refusal is kept for its rows."""
         for name in self.job.builders:
+            self.channel.started("build", name)
             try:
                 table = builders.get(name).build(self.material)
                 self.engine.tokenizer(table)
                 self.tables[name] = table
             except BuilderRefused as refusal:
                 self.refusals[name] = str(refusal)
+            self.channel.done("build", name)
+
+    def begin(self, *unit: str) -> bool:
+        """Whether a unit is still to be done; if so, it is said to have started."""
+        missing = unit not in self.job.skip
+        if missing:
+            self.channel.started(*unit)
+        return missing

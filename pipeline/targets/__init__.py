@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.suites import Case
+from pipeline.worker import Unit
 
 if TYPE_CHECKING:
     from pipeline.llama import Vocab
@@ -27,6 +28,11 @@ class Request:
     case: Case
     builder: str
     max_tokens: int
+
+    @property
+    def unit(self) -> Unit:
+        """The cell as a unit of work."""
+        return ("cell", self.builder, self.case.suite, self.case.id)
 
 
 def prompt_ids(

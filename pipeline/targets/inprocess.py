@@ -9,6 +9,7 @@ from pipeline import decode, llama
 from pipeline.builders import TokenTable
 from pipeline.constraint import Engine
 from pipeline.decode import Transcript
+from pipeline.limits import UNTIMED, Clock
 from pipeline.spm import SpmEncoder
 from pipeline.targets import Request, prompt_ids
 from pipeline.vocabulary import Vocabulary
@@ -35,6 +36,7 @@ class InProcess:
         drop_on_error: bool,
         observe: decode.Observer | None = None,
         encoder: SpmEncoder | None = None,
+        clock: Clock = UNTIMED,
     ) -> None:
         """`encoder` encodes prompts where a tokenizer's prefix scheme is not llama.cpp's own."""
         self.device = device
@@ -47,6 +49,7 @@ class InProcess:
         self._drop_on_error = drop_on_error
         self._observe = observe
         self._encoder = encoder
+        self._clock = clock
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:
         """See `Target.generate`."""
@@ -70,15 +73,19 @@ class InProcess:
 
     def _cell(self, request: Request) -> decode.Cell:
         kind, text = request.case.grammar.engine_text()
+        with self._clock.on(request.unit):
+            matcher = self._engine.compile(self._tables[request.builder], kind, text)
         return decode.Cell(
             key=request.key,
             prompt=prompt_ids(
                 self._model.vocab, self._vocabulary, self._encoder, request.case.prompt
             ),
-            matcher=self._engine.compile(self._tables[request.builder], kind, text),
+            matcher=matcher,
             max_tokens=request.max_tokens,
             end_ids=self._vocabulary.end_ids,
             drop_on_error=self._drop_on_error,
             first=request.case.tokens,
             observe=self._observe,
+            clock=self._clock,
+            unit=request.unit,
         )

@@ -19,11 +19,15 @@ output on the bytes a runtime really renders, and writes tables.
 
 Left to right and top to bottom; nothing flows back. The files, in that order:
 
-    __main__, commands   the commands; with config the only ones that know Hydra
+    __main__, commands   the commands
+    commands_sweep       the jobs of one, here or by a launcher; with config all that knows Hydra
     config, config_target
                          the settings, as typed dataclasses
     errors               step → error → what the user sees
-    run                  one job per model and tokenizer; journals merged into a run, once
+    jobs, units          settings → a job; what it owes, and which of it is a shard's
+    run                  one job per model and tokenizer
+    collect, commands_collect
+                         journals, of shards too, merged into a run, once
     journal, resume      what was asked, begun and done; going on where a run was cut short
     attempts, lost       a job in as many workers as it takes; rows for what none could finish
     supervise, intake    the parent's side of a worker: its messages, its death; rows checked
@@ -43,6 +47,7 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
                          builders from released packages, each in a process of its own
     engines/, foreign_engine, engine_probe
                          released engines' own masks, and what is wrong with them by kind
+    importers/           suites of others, read where they lie; one file per layout
     suites               prompt + grammar + independent checker, from `datasets/`
     constraint           grammar over token table → masks; the engine protocol
     oracle               the same grammar over single bytes; never sees a token table
@@ -51,10 +56,13 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     validate             literal, `re`, JSON; never sees the engine
     verdict, evaluate    facts → verdict; whose fault
     audit                token tables against true bytes
+    splits, replay, instance_walk
+                         given texts cut into tokens and walked through the masks
     placement, references, chat
                          where implementations put the prefix, and what that does to a chat
     cell_rows            the row of a cell, one shape for all targets
-    tables, summary      columns as data, Parquet; what the console says
+    tables, summary, summary_replay
+                         columns as data, Parquet; what the console says
     commands_compare, config_compare
                          the commands `compare` and `baseline`; their settings and `report`'s
     sides, baseline      a run, a part of one, or the committed verdicts, as a side to compare

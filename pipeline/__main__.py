@@ -1,4 +1,4 @@
-"""The commands: `python -m pipeline run|audit|compare|baseline|report …`, one override syntax."""
+"""The commands `python -m pipeline run|audit|collect|compare|baseline|report …`, one syntax."""
 
 from __future__ import annotations
 
@@ -26,9 +26,14 @@ def main(arguments: list[str]) -> int:
 
         print(help_screen(EXIT_CODES))
         return 0
+    if command == "collect":
+        from pipeline import commands_collect
+
+        return commands_collect.main(overrides)
     if command not in {"run", "audit"}:
         print(
-            f"There is no command {command!r}; there is run, audit, compare, baseline, report. "
+            f"There is no command {command!r}; there is run, audit, collect, compare, baseline, "
+            "report. "
             "`python -m pipeline --help` explains them.",
             file=sys.stderr,
         )

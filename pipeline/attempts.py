@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pipeline import intake, lost, tables
+from pipeline import intake, lost, tables, units
 from pipeline.journal import Group
 from pipeline.lost import LOAD, Fate
 from pipeline.supervise import Death, Garbage, supervise
@@ -75,7 +75,7 @@ class _Worker:
             case {"type": "done", "unit": [*names]}:
                 unit = _unit(names)
                 self.open.pop(unit, None)
-                if self.held or unit[0] in {"audit", "walks", "cell"}:
+                if self.held or unit[0] in units.STAGE_OF:
                     self.group.settle(unit, self.held, lost=self.lost)
                     self.finished += 1
                     self.progress(unit)
@@ -84,7 +84,7 @@ class _Worker:
                 self.over = _unit(names)
             case {"type": "refused", "message": str(text)}:
                 self.refusal = text
-            case {"type": "hello"} as message:
+            case {"type": "hello" | "spent"} as message:
                 self.group.write(message)
             case {"type": "end"}:
                 if self.held:  # rows of no unit of their own
@@ -108,7 +108,7 @@ def work(group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None
                 group.finish(unit, lost.rows(job, unit, fate), lost=fate.lost)
                 progress(unit)
 
-    while any(unit not in group.done for unit in lost.owed(job)):
+    while any(unit not in group.done for unit in units.owed(job)):
         if limits.spent():
             bury(LOAD, Fate(End.TIMEOUT, _BUDGET))
             break
@@ -145,12 +145,12 @@ def _attempt(
 ) -> tuple[_Worker, Death | None]:
     """Run what is missing of a job in one worker."""
     worker = _Worker(group, job.target.remote, progress)
-    missing = {unit[0] for unit in lost.owed(job) if unit not in group.done}
-    rest = replace(job, skip=tuple(sorted(group.done)))
-    if "cell" not in missing:
-        rest = replace(rest, stages=("audit",))
-    elif missing == {"cell"}:
-        rest = replace(rest, stages=("generate",))
+    missing = {units.STAGE_OF[unit[0]] for unit in units.owed(job) if unit not in group.done}
+    rest = replace(
+        job,
+        skip=tuple(sorted(group.done)),
+        stages=tuple(stage for stage in job.stages if stage in missing),
+    )
     death = supervise(rest, worker.take, time_limit=limits.silence, deadline=limits.deadline)
     return worker, death
 

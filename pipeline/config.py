@@ -97,9 +97,11 @@ class BuildersConfig:
 
 @dataclass
 class SuiteConfig:
-    """One suite: a file of `datasets/`, or any path."""
+    """One suite: a file of `datasets/`, or any path; with a layout, a collection of others."""
 
     file: str | None = MISSING
+    layout: str | None = None
+    """How a collection lies on the disk: a name of `pipeline/importers/`; null for a suite file."""
 
 
 @dataclass
@@ -108,9 +110,12 @@ class GrammarConfig:
 
     suites: dict[str, SuiteConfig] = field(default_factory=dict[str, SuiteConfig])
     path: str | None = None
-    """The suite file of `grammar=path`."""
+    """The suite file of `grammar=path`, or the folder of a collection."""
     limit: int | None = None
-    """The first so many cases of each suite."""
+    """The first so many cases of each suite, or schemas of each collection."""
+    sample: int | None = None
+    """So many drawn by `seed`; `limit` then takes the first of these."""
+    seed: int = 0
     cases: list[str] = field(default_factory=list[str])
     """Only cases with these ids, such as [founding]; all where empty."""
 
@@ -173,6 +178,18 @@ class AuditConfig:
 
 
 @dataclass
+class ShardConfig:
+    """A part of a run's work, for a machine of its own."""
+
+    count: int = 1
+    """Parts of even cost that the work of each model and tokenizer is cut into."""
+    index: int = 0
+    """Which of them this is, from 0; a multirun takes all of them."""
+    gpus: int = 0
+    """GPUs that each job asks the cluster for."""
+
+
+@dataclass
 class RunConfig:
     """The run itself."""
 
@@ -194,10 +211,11 @@ class Settings:
     target: TargetConfig = field(default_factory=TargetConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
     audit: AuditConfig = field(default_factory=AuditConfig)
+    shard: ShardConfig = field(default_factory=ShardConfig)
     run: RunConfig = field(default_factory=RunConfig)
     results_dir: str = "results"
-    stages: list[str] = field(default_factory=lambda: ["audit", "generate"])
-    """`audit` (token tables and position-0 masks), `generate` (the suites)."""
+    stages: list[str] = field(default_factory=lambda: ["audit", "generate", "replay"])
+    """`audit` (token tables and masks), `generate` (the suites), `replay` (the collections)."""
 
     @property
     def folder(self) -> Path:
@@ -216,7 +234,7 @@ _CHOICES = {
     "engine.oracle": ("auto", "off", "first", "every"),
     "tokenizer.prefix_scheme": (prefix.AUTO, *prefix.SpmPrefixScheme),
 }
-_STAGES = ("audit", "generate")
+_STAGES = ("audit", "generate", "replay")
 
 
 def settings(composed: DictConfig) -> Settings:
@@ -248,6 +266,10 @@ def settings(composed: DictConfig) -> Settings:
         ("audit.walks", made.audit.walks, 0),
         ("engine.max_tokens", made.engine.max_tokens, 1),
         ("grammar.limit", made.grammar.limit, 1),
+        ("grammar.sample", made.grammar.sample, 1),
+        ("shard.count", made.shard.count, 1),
+        ("shard.index", made.shard.index, 0),
+        ("shard.gpus", made.shard.gpus, 0),
         ("engine.time_limit", made.engine.time_limit, 0.1),
         ("engine.case_limit", made.engine.case_limit, 0),
         ("runtime.memory_limit", made.runtime.memory_limit, 0.25),
@@ -255,6 +277,11 @@ def settings(composed: DictConfig) -> Settings:
     ):
         if value is not None and value < least:
             raise ConfigError(f"{key}={value} is too small; the least is {least}.")
+    if made.shard.index >= made.shard.count:
+        raise ConfigError(
+            f"shard.index={made.shard.index} is none of {made.shard.count} shards: they are "
+            "numbered from 0."
+        )
     if made.runtime.n_seq > 256:
         raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} is more than llama.cpp's 256.")
     made.target.check(made.engine.time_limit)

@@ -6,6 +6,7 @@ is what the bridge runs.
 
 from __future__ import annotations
 
+import time
 from typing import Protocol
 
 import numpy as np
@@ -74,16 +75,20 @@ class Llguidance:
     def __init__(self) -> None:
         self.version = llguidance_abi.version()
         self._tokenizers: dict[str, llguidance_abi.Tokenizer] = {}
+        self.building = 0
+        """Processor time, in nanoseconds, that native tokenizers took to make."""
 
     def tokenizer(self, table: TokenTable) -> llguidance_abi.Tokenizer:
         """The native tokenizer of a table, made on first use."""
         if table.hash not in self._tokenizers:
+            begun = time.thread_time_ns()
             self._tokenizers[table.hash] = llguidance_abi.Tokenizer(
                 table.engine_bytes, eos=table.eos, tokenize=table.tokenize
             )
+            self.building += time.thread_time_ns() - begun
         return self._tokenizers[table.hash]
 
-    def compile(self, table: TokenTable, kind: str, grammar: str) -> Matcher:
+    def compile(self, table: TokenTable, kind: str, grammar: str) -> llguidance_abi.Matcher:
         """See `Engine.compile`."""
         return llguidance_abi.Matcher(self.tokenizer(table), kind, grammar)
 

@@ -15,10 +15,14 @@ once. What a kill leaves half written is taken back when the journal is opened a
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +35,11 @@ from pipeline.worker import Job, Row, Unit
 
 INVOCATION = "BYTE_EXACT_INVOCATION"
 """Environment variable that all processes of one command share; a run belongs to one command."""
+_SHARDS = "shards-"
+"""How the owner of a run begins whose shards are commands of their own."""
+
+_PATIENCE = 100
+"""Tenths of a second."""
 
 _held: dict[Path, FileLock] = {}
 """The runs this process writes, locked as long as it lives."""
@@ -69,6 +78,8 @@ class Group:
         self.jobs: list[dict[str, Any]] = []
         self.hellos: list[dict[str, Any]] = []
         """What each of its workers said of itself."""
+        self.spent: list[dict[str, Any]] = []
+        """And of the processor time its replay took."""
         if path.exists():
             self._read()
 
@@ -136,6 +147,8 @@ class Group:
                         self.identity = identity
                     case {"type": "hello"}:
                         self.hellos.append(message)
+                    case {"type": "spent"}:
+                        self.spent.append(message)
                     case {"type": "done", "unit": unit}:
                         self.done.add(tuple(unit))
                         self.lost += bool(message.get("lost"))
@@ -149,9 +162,10 @@ class Group:
             os.truncate(self.path, good)
 
 
-def group_path(folder: Path, job: Job) -> Path:
-    """Where a group's journal lies."""
-    names = (job.model, job.tokenizer, *([job.target.label] if job.target.remote else []))
+def group_path(folder: Path, job: Job, index: int = 0, count: int = 1) -> Path:
+    """Where the journal of a group, or of a shard of it, lies."""
+    names = [job.model, job.tokenizer, *([job.target.label] if job.target.remote else [])]
+    names += [f"{index}of{count}"] if count > 1 else []
     return folder / "parts" / f"{file_name('--'.join(names))}.jsonl"
 
 
@@ -169,6 +183,10 @@ def claim(folder: Path, command: Command) -> None:
         if not owner.exists() and _lock(folder) and not owner.exists():
             _put(folder / "parts" / "command.json", json.dumps(asdict(command), indent=1))
             _put(owner, mine)
+        for _ in range(_PATIENCE if mine.startswith(_SHARDS) else 0):  # of a sibling's that begins
+            if owner.exists():
+                break
+            time.sleep(0.1)
         if not owner.exists() or owner.read_text("utf-8") != mine:
             raise ResultsError(
                 f"{folder} already holds a run. Choose another run.name, remove that folder, or "
@@ -178,9 +196,22 @@ def claim(folder: Path, command: Command) -> None:
         raise unwritable(folder, error) from None
 
 
+def among_shards(command: Command) -> None:
+    """Make this process one of many, on any machine, that each do a shard of one run."""
+    common = sorted(a for a in command.arguments if not a.startswith("shard.index="))
+    said = json.dumps([command.name, common])
+    os.environ[INVOCATION] = _SHARDS + hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
 def reclaim(folder: Path) -> Command:
     """Take over a run whose command has ended; gives that command."""
     path = folder / "parts" / "command.json"
+    with contextlib.suppress(OSError):
+        if (folder / "parts" / "owner").read_text("utf-8").startswith(_SHARDS):
+            raise ConfigError(
+                f"{folder} is made of shards that are commands of their own: to go on with one, "
+                "give its command again. `python -m pipeline collect` says which are missing."
+            )
     try:
         found: dict[str, Any] = json.loads(path.read_bytes())
         command = Command(found["name"], tuple(found["arguments"]), found["folder"])
@@ -200,9 +231,32 @@ def reclaim(folder: Path) -> Command:
     return command
 
 
-def groups(folder: Path) -> list[Group]:
-    """Every group that has begun, closed or not."""
-    return [Group(path) for path in sorted((folder / "parts").glob("*.jsonl"))]
+def groups(folder: Path) -> tuple[list[Group], list[str]]:
+    """Every group that has begun, closed or not; and the names of those being written."""
+    free: list[Group] = []
+    busy: list[str] = []
+    for path in sorted((folder / "parts").glob("*.jsonl")):
+        with alone(path) as mine:
+            if mine:
+                free.append(Group(path))
+            else:
+                busy.append(path.stem)
+    return free, busy
+
+
+@contextmanager
+def alone(group: Path) -> Generator[bool]:
+    """Whether this process has a group to itself for the block; the kernel frees it on death."""
+    lock = FileLock(group.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def unwritable(folder: Path, error: OSError) -> ResultsError:

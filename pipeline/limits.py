@@ -65,6 +65,10 @@ class Clock:
         if limit:
             threading.Thread(target=self._watch, daemon=True).start()
 
+    def another(self) -> Clock:
+        """A clock with the same limit, for another thread: one clock counts one block at a time."""
+        return Clock(self._limit, self._give_up)
+
     @contextlib.contextmanager
     def on(self, key: Key) -> Generator[None]:
         """Count this block for a case. Blocks do not nest."""

@@ -111,6 +111,8 @@ _clone_matcher = _bind("llg_clone_matcher", _P, _P)
 _free_matcher = _bind("llg_free_matcher", None, _P)
 _get_error = _bind("llg_matcher_get_error", ctypes.c_char_p, _P)
 _compute_mask = _bind("llg_matcher_compute_mask_into", _I32, _P, _P, _SIZE)
+_own_mask = _bind("llg_matcher_compute_mask", _I32, _P)
+_get_mask = _bind("llg_matcher_get_mask", _P, _P)
 _mask_size = _bind("llg_matcher_get_mask_byte_size", _SIZE, _P)
 _consume = _bind("llg_matcher_consume_token", _I32, _P, ctypes.c_uint32)
 _is_accepting = _bind("llg_matcher_is_accepting", _BOOL, _P)
@@ -227,6 +229,16 @@ class Matcher:
         mask = np.empty(self._words, np.uint32)
         failed = _compute_mask(self._handle, mask.ctypes.data, mask.nbytes)
         return None if failed else mask
+
+    def allows(self, token: int) -> bool | None:
+        """Compute the mask and look at one bit of it where it lies; None on error.
+
+        A mask that nobody else reads need not be copied, which can cost as much as computing it.
+        """
+        if self._words * 32 < self._tokenizer.n_tokens or _own_mask(self._handle):
+            return None
+        word = ctypes.c_uint32.from_address(_get_mask(self._handle) + 4 * (token >> 5))
+        return bool(word.value >> (token & 31) & 1)
 
     def consume(self, token: int) -> bool:
         """Advance by one token; False when it is refused, which kills the matcher."""

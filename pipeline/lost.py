@@ -1,4 +1,4 @@
-"""What a job owes, unit by unit, and the typed rows of units that no worker lived to finish."""
+"""The typed rows of units that no worker lived to finish, and what falls with a culprit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pipeline import tables
+from pipeline.units import owed
 from pipeline.verdict import Cause, End
 from pipeline.worker import Job, Row, Unit
 
@@ -21,19 +22,6 @@ class Fate:
     reason: str
     lost: bool = True
     """Whether a result is missing for it; a limit on the case itself is a result."""
-
-
-def owed(job: Job) -> Iterator[Unit]:
-    """Every unit that a job must end with rows for, whatever happens."""
-    if "audit" in job.stages:
-        for builder in job.builders:
-            yield ("audit", builder)
-            yield ("walks", builder)
-    if "generate" in job.stages:
-        for suite in job.suites:
-            for case in suite.cases:
-                for builder in job.builders:
-                    yield ("cell", builder, suite.name, case)
 
 
 def struck(job: Job, culprit: Unit) -> Iterator[Unit]:
@@ -79,6 +67,11 @@ def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
             row = {"grammar": "", "walk": "all", "ended": fate.end.value, "objection": fate.reason}
             row |= {"n_steps": 0, "n_non_canonical": 0, "accepting": False}
             return [("walks", [_row("walks", job, builder) | row | {"verdict": fate.end.value}])]
+        case ("replay", builder, collection, name):
+            row = {"collection": collection, "schema": name, "instance": "", "split": ""}
+            row |= {"verdict": fate.end.value, "reason": fate.reason}
+            row |= {"cause": "none" if fate.end is End.LOAD_REFUSED else "engine"}
+            return [("replay", [_row("replay", job, builder) | row])]
         case _:
             raise ValueError(f"no rows are owed for {unit}")
 

@@ -14,23 +14,30 @@ from pipeline.constraint import Matcher, allowed_ids
 from pipeline.oracle import ByteGrammar
 from pipeline.vocabulary import Vocabulary
 
+_HEAD = 3
+"""Bytes by which it is looked up how long a token can be."""
+
 
 class Spelling:
     """Token sequences whose rendered bytes are exactly a text."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._ids: dict[bytes, list[int]] = {}
+        self._reach: dict[bytes, int] = {}
+        """The longest token that begins with these bytes, of which there are at most `_HEAD`."""
         for token, piece in enumerate(vocabulary.rendered):
             if piece and token not in vocabulary.end_ids:
                 self._ids.setdefault(piece, []).append(token)
-        self._longest = max(map(len, self._ids), default=0)
+                for n in range(min(_HEAD, len(piece)) + 1):
+                    head = piece[:n]
+                    self._reach[head] = max(self._reach.get(head, 0), len(piece))
 
     def longest(self, text: bytes) -> list[bytes]:
         """The longest token at each place; a byte that no token begins with stands alone."""
         out: list[bytes] = []
         place = 0
         while place < len(text):
-            sizes = range(min(self._longest, len(text) - place), 0, -1)
+            sizes = range(self._room(text, place), 0, -1)
             size = next((n for n in sizes if text[place : place + n] in self._ids), 1)
             out.append(text[place : place + size])
             place += size
@@ -46,18 +53,32 @@ class Spelling:
         Of several ids of the same bytes the first is the longest spelling's; chance draws any.
         """
         wanted = [("longest", self.longest(text))]
-        wanted += [(f"random{i}", self._by_chance(text, rng)) for i in (1, 2)]
+        wanted += [(f"random{i}", self.by_chance(text, rng)) for i in (1, 2)]
         for name, pieces in wanted:
-            if all(piece in self._ids for piece in pieces):
-                pick = rng.choice if name != "longest" else min
-                yield name, [pick(self._ids[piece]) for piece in pieces]
+            ids = self.ids(pieces, rng if name != "longest" else None)
+            if ids is not None:
+                yield name, ids
 
-    def _by_chance(self, text: bytes, rng: random.Random) -> list[bytes]:
+    def ids(self, pieces: Sequence[bytes], rng: random.Random | None = None) -> list[int] | None:
+        """An id for each piece, the first or any; None where some piece is no token."""
+        pick = rng.choice if rng else min
+        if not all(piece in self._ids for piece in pieces):
+            return None
+        return [pick(self._ids[piece]) for piece in pieces]
+
+    def _room(self, text: bytes, place: int) -> int:
+        """No token that fits at a place is longer than this."""
+        for n in range(min(_HEAD, len(text) - place), -1, -1):
+            if (reach := self._reach.get(text[place : place + n])) is not None:
+                return min(reach if n == _HEAD else n, len(text) - place)
+        return 0
+
+    def by_chance(self, text: bytes, rng: random.Random) -> list[bytes]:
         """A seeded spelling; falls back to the longest where chance leads nowhere."""
         out: list[bytes] = []
         place = 0
         while place < len(text):
-            sizes = range(1, min(self._longest, len(text) - place) + 1)
+            sizes = range(1, self._room(text, place) + 1)
             fitting = [n for n in sizes if text[place : place + n] in self._ids]
             if not fitting:
                 return self.longest(text)

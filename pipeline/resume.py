@@ -26,7 +26,7 @@ def command(arguments: Sequence[str], results_dir: str) -> journal.Command:
 
     Beside `resume=` and `results_dir=` only arguments that the run has already may be given.
     """
-    folder = _find(wanted(arguments) or "", results_dir)
+    folder = find(wanted(arguments) or "", results_dir)
     then = journal.reclaim(folder)
     extra = [a for a in arguments if not a.startswith((KEY, "results_dir="))]
     for argument in extra:
@@ -62,12 +62,13 @@ def same(then: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
             )
 
 
-def _find(run: str, results_dir: str) -> Path:
+def find(run: str, results_dir: str) -> Path:
+    """The folder of a run, by its name or as a folder; raises ConfigError."""
     for folder in (Path(results_dir) / run, Path(run)):
         if run and (folder / "parts").is_dir():
             return folder.absolute()
     raise ConfigError(
-        f"resume={run}: there is no such run, neither in {results_dir} nor as a folder. Give the "
+        f"run {run!r}: there is no such run, neither in {results_dir} nor as a folder. Give the "
         "name of a run's folder."
     )
 
@@ -75,3 +76,10 @@ def _find(run: str, results_dir: str) -> Path:
 def _quoted(text: str) -> str:
     """A value as Hydra's grammar reads it back, whatever is in it."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def unquoted(value: str) -> str:
+    """The other way round; a value without quotes stays as it is."""
+    if len(value) < 2 or not value[0] == value[-1] == "'":
+        return value
+    return value[1:-1].replace("\\'", "'").replace("\\\\", "\\")

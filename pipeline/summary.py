@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline import tables
+from pipeline import summary_replay, tables
 from pipeline.job_target import SENTINEL
 from pipeline.verdict import BADNESS, Verdict
 from pipeline.visible import visible
@@ -46,9 +46,13 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
             f"INTERRUPTED: these are not all results of the run. `python -m pipeline run "
             f"resume={run}` does the rest."
         )
+        parts += [f"Missing: {what}" for what in manifest["missing"]]
     parts.append(_titled(AUDITED, audited(tokenizers, tables.read(run, "masks"))))
     states, walks = tables.read(run, "states"), tables.read(run, "walks")
     parts.append(_titled(PROVED, proved(states, walks)))
+    replay = summary_replay.rows(tables.read(run, "replay"), tables.read(run, "replay_times"))
+    parts.append(_titled(summary_replay.REPLAYED, replay))
+    parts.append(summary_replay.share(manifest) if len(replay) > 1 else "")
     engines, findings = tables.read(run, "engines"), tables.read(run, "engine_findings")
     parts.append(_titled(ENGINES, probed(engines, findings)))
     parts.append(_prefix(tokenizers, run))

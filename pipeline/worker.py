@@ -5,8 +5,9 @@ llama.cpp and llguidance live here and nowhere else, so that an abort costs one 
 verdict. The parent is the one that writes files. Neither polars nor Hydra is imported.
 
 Messages: `hello` (versions, device), `started` and `done` (a unit of work; its `rows` of one table
-stand between), `over` (a unit took too long, and the process ends itself), `refused` (an input that
-cannot be used, with the reason), `end`. A job without `end` has died.
+stand between), `over` (a unit took too long, and the process ends itself), `spent` (processor time
+in the engine and in all), `refused` (an input that cannot be used, with the reason), `end`. A job
+without `end` has died.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +28,7 @@ from pipeline.job_target import TargetRef
 
 Row = dict[str, object]
 Unit = tuple[str, ...]
-"""A kind (`case`, `build`, `audit`, `walks`, `cell`) and the names that tell it from others."""
+"""A kind (`case`, `build`, `audit`, `walks`, `cell`, `replay`) and the names that tell it apart."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,16 @@ class SuiteRef:
 
 
 @dataclass(frozen=True)
+class CollectionRef:
+    """A collection of others and those of its items that are wanted; see `importers`."""
+
+    name: str
+    layout: str
+    path: str
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Job:
     """All cells of one model and one tokenizer."""
 
@@ -66,7 +77,7 @@ class Job:
     builders: tuple[str, ...]
     suites: tuple[SuiteRef, ...]
     stages: tuple[str, ...]
-    """`audit`, `generate`, or both."""
+    """Of `audit`, `generate`, `replay`."""
     device: str
     """`cpu`, `gpu` or `auto`."""
     n_seq: int
@@ -105,6 +116,10 @@ class Job:
     """Seconds that the work on one case may take; 0 for any."""
     memory_limit: int = 0
     """Bytes of memory the worker may have; 0 for all of the machine's."""
+    collections: tuple[CollectionRef, ...] = ()
+    """What is replayed; already cut down to this shard's."""
+    others: tuple[Unit, ...] = ()
+    """Units that are other shards' to do."""
     skip: tuple[Unit, ...] = ()
     """Units that are done already."""
     apart: bool = False
@@ -119,7 +134,11 @@ class Job:
             SuiteRef(suite["path"], tuple(suite["cases"]), suite["name"])
             for suite in data["suites"]
         )
-        data["skip"] = tuple(tuple(unit) for unit in data["skip"])
+        data["collections"] = tuple(
+            CollectionRef(**one | {"ids": tuple(one["ids"])}) for one in data["collections"]
+        )
+        for units in ("skip", "others"):
+            data[units] = tuple(tuple(unit) for unit in data[units])
         data["outside"] = Outside(**data["outside"])
         data["engines"] = tuple(data["engines"])
         data["target"] = TargetRef.from_json(data["target"])
@@ -161,15 +180,30 @@ class Channel:
 
     def rows(self, table: str, rows: Iterable[Row]) -> None:
         """Send rows of one table; bytes travel as Latin-1 text, one character a byte."""
-        plain = [
+        if plain := self._plain(rows):
+            self.send("rows", table=table, rows=plain)
+
+    def finish(self, unit: Unit, rows: Mapping[str, Iterable[Row]]) -> None:
+        """Send a unit's rows, table by table, and its `done`, with no other message between."""
+        messages: list[dict[str, object]] = [
+            {"type": "rows", "table": table, "rows": self._plain(some)}
+            for table, some in rows.items()
+        ]
+        messages.append({"type": "done", "unit": unit})
+        text = "".join(json.dumps(message) + "\n" for message in messages)
+        with self._turn:
+            self._out.write(text)
+            self._out.flush()
+
+    @staticmethod
+    def _plain(rows: Iterable[Row]) -> list[Row]:
+        return [
             {
                 name: value.decode("latin-1") if isinstance(value, bytes) else value
                 for name, value in row.items()
             }
             for row in rows
         ]
-        if plain:
-            self.send("rows", table=table, rows=plain)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from test_supervise import job, stub
 
-from pipeline import attempts, intake, journal, lost, resume, tables
+from pipeline import attempts, intake, journal, lost, resume, tables, units
 from pipeline.attempts import Limits
 from pipeline.errors import ConfigError, ResultsError
 from pipeline.journal import Command, Group
@@ -85,7 +85,7 @@ def test_every_owed_unit_gets_a_typed_row_that_its_table_takes(tmp_path: Path) -
         builders=("fixed", "unfixed"),
         suites=(SuiteRef("x", ("c1", "c2"), "s"),),
     )
-    owed = list(lost.owed(one))
+    owed = list(units.owed(one))
     assert len(owed) == len(set(owed)) == 2 * 2 + 2 * 2
     for end in (End.CRASHED, End.TIMEOUT, End.LOAD_REFUSED):
         for unit in owed:
@@ -113,7 +113,7 @@ def test_garbage_and_deaths_become_typed_rows(
     stub(monkeypatch, tmp_path, script)
     group = begun(tmp_path / "g.jsonl")
     assert attempts.work(group, job(tmp_path), Limits(10), lambda _: None) is None
-    assert group.done == set(lost.owed(job(tmp_path)))
+    assert group.done == set(units.owed(job(tmp_path)))
     assert group.lost == len(group.done)
     assert tables.merge([group.path], tmp_path)["tokenizers"] == 1
     row = tables.read(tmp_path, "tokenizers").row(0, named=True)

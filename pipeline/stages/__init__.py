@@ -1,4 +1,4 @@
-"""What a worker does with its job: check the suites, load, build, audit, walk, generate.
+"""What a worker does with its job: check the suites, load, build, audit, walk, generate, replay.
 
 Every stage sends its rows as soon as it has them. An input that cannot be used is sent as
 `refused` and ends the job; a builder that refuses a vocabulary ends only its own cells.
@@ -24,7 +24,7 @@ from pipeline import (
 from pipeline.constraint import Llguidance
 from pipeline.errors import LoadRefused, PipelineError
 from pipeline.limits import Clock
-from pipeline.stages import audit, field, generate, place, remote, walk
+from pipeline.stages import audit, field, generate, place, remote, replay, walk
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
 from pipeline.vocabulary import read
@@ -92,6 +92,8 @@ def _work(bench: Workbench) -> None:
         field.run(bench)
     if "generate" in stages:
         generate.run(bench)
+    if "replay" in stages:
+        replay.run(bench)
 
 
 def _last_words(file: Path) -> None:

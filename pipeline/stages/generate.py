@@ -36,7 +36,7 @@ def run(bench: Workbench) -> None:
         encoder=bench.prompt_encoder,
         clock=bench.clock,
     )
-    requests = [request for request in _requests(bench) if request.unit not in bench.job.skip]
+    requests = [request for request in _requests(bench) if request.unit in bench.wanted]
     watcher.requests = {request.key: request for request in requests}
     for request in requests:
         if request.builder in bench.refusals:

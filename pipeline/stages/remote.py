@@ -44,7 +44,7 @@ def run(bench: Workbench) -> None:
         )
         sentinels = [request for request in requests if request.case.suite == SENTINEL]
         others = [request for request in requests if request.case.suite != SENTINEL]
-        others = [request for request in others if request.unit not in bench.job.skip]
+        others = [request for request in others if request.unit in bench.wanted]
         for request in (*sentinels, *others):
             bench.channel.started(*request.unit)
         shown = list(remote.ask(sentinels))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from pipeline import builders, llama
+from pipeline import builders, llama, units
 from pipeline.builders import Material, Tokenize, TokenTable, bridge
 from pipeline.constraint import Llguidance
 from pipeline.errors import BuilderRefused, PipelineError
@@ -21,7 +21,7 @@ from pipeline.stages.survival import Survival
 from pipeline.suites import Case
 from pipeline.vocabulary import VocabType, Vocabulary
 from pipeline.walks import Languages
-from pipeline.worker import Channel, Job, Row
+from pipeline.worker import Channel, Job, Row, Unit
 
 _SMALL_FILE = 256 * 2**20
 """Bytes up to which a model decodes on one thread: its steps are shorter than a spin barrier."""
@@ -179,9 +179,14 @@ class Workbench:
                 self.refusals[name] = str(refusal)
             self.channel.done("build", name)
 
+    @cached_property
+    def wanted(self) -> set[Unit]:
+        """The units that are this job's and not yet done."""
+        return set(units.owed(self.job)) - set(self.job.skip)
+
     def begin(self, *unit: str) -> bool:
         """Whether a unit is still to be done; if so, it is said to have started."""
-        missing = unit not in self.job.skip
+        missing = unit in self.wanted
         if missing:
             self.channel.started(*unit)
         return missing

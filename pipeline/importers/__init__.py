@@ -1,0 +1,147 @@
+"""Importers: suites of others, read where they lie. One short file per layout, registered by name.
+
+A folder of ten thousand schemas is not read to be listed: an `Item` is a stable id and a place,
+and only its `Entry` is read, by whoever works on it, one at a time. Which items are wanted is
+decided here, alike on every machine: in the order of their ids.
+
+To add a layout: a file here with a `Layout` decorated by `@register`, its
+`conf/grammar/<name>.yaml`, and a test. No other file changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import pkgutil
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from pipeline.errors import SuiteError
+from pipeline.suites import Grammar
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Item:
+    """One grammar of a collection: where it is, not yet what it says."""
+
+    id: str
+    """The file's path below the collection, without its suffix; `#n` for one of several in it."""
+    file: Path
+    number: int = 0
+    """Which of several in the file."""
+    size: int = 0
+    """Bytes of it, as a measure of the work it makes."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A whole text that a grammar must accept or must refuse."""
+
+    id: str
+    text: bytes
+    valid: bool
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What an item says. Without instances only its compiling and its first mask can be judged."""
+
+    grammar: Grammar
+    instances: tuple[Instance, ...] = ()
+
+
+class Layout(Protocol):
+    """How a kind of collection lies on the disk."""
+
+    name: str
+    suffixes: tuple[str, ...]
+
+    def items(self, file: Path, stem: str) -> Iterator[Item]:
+        """What a file holds, in its order; a file that holds nothing of the kind gives nothing."""
+        ...
+
+    def entry(self, item: Item) -> Entry:
+        """Read an item; raises SuiteError."""
+        ...
+
+
+_registry: dict[str, Layout] = {}
+
+
+def register(layout: type[Layout]) -> type[Layout]:
+    """Class decorator: make a layout known under its name."""
+    made = layout()
+    _registry[made.name] = made
+    return layout
+
+
+def get(name: str) -> Layout:
+    """The layout of that name; imports the package's files on first use."""
+    if not _registry:
+        for module in pkgutil.iter_modules(__path__):
+            importlib.import_module(f"{__name__}.{module.name}")
+    if name not in _registry:
+        raise SuiteError(f"There is no layout {name!r}; there are {', '.join(sorted(_registry))}.")
+    return _registry[name]
+
+
+@cache
+def find(layout: str, root: Path) -> tuple[Item, ...]:
+    """Every item below a folder (or in one file), in the order of ids; raises SuiteError.
+
+    Remembered, so that the jobs of a command list a folder once.
+    """
+    if not root.exists():
+        raise SuiteError(f"{root}: does not exist; give the collection's folder as grammar.path.")
+    how = get(layout)
+    files = [root] if root.is_file() else sorted(p for p in root.rglob("*") if p.is_file())
+    items: list[Item] = []
+    for file in files:
+        if file.suffix in how.suffixes:
+            name = file.name if root.is_file() else file.relative_to(root).as_posix()
+            items += how.items(file, name.removesuffix(file.suffix))
+    if not items:
+        raise SuiteError(
+            f"{root}: holds nothing of the layout {layout} (files {', '.join(how.suffixes)})."
+        )
+    return tuple(sorted(items, key=lambda item: (item.id, item.number)))
+
+
+def choose(ids: Sequence[str], limit: int | None, sample: int | None, seed: int) -> list[str]:
+    """The first `limit` of `sample` ids drawn by `seed`, in the order they have."""
+    places = range(len(ids))
+    if sample is not None and sample < len(ids):
+        places = sorted(random.Random(seed).sample(places, sample))
+    return [ids[place] for place in places][:limit]
+
+
+def content_hash(items: Sequence[Item]) -> str:
+    """sha256 (hex) of the ids of these items and of the files they stand in."""
+    digest = hashlib.sha256()
+    for file in dict.fromkeys(item.file for item in items):
+        try:
+            digest.update(hashlib.sha256(file.read_bytes()).digest())
+        except OSError as error:
+            raise SuiteError(f"{file}: cannot be read: {error}.") from None
+    for item in items:
+        digest.update(f"{item.id}\0".encode())
+    return digest.hexdigest()
+
+
+def read_json(file: Path) -> Any:
+    """A JSON file of somebody else's, taken as Python's json takes it; raises SuiteError."""
+    try:
+        if file.stat().st_size > MAX_FILE_BYTES:
+            raise SuiteError(f"{file}: is larger than {MAX_FILE_BYTES >> 20} MiB.")
+        return json.loads(file.read_bytes())
+    except OSError as error:
+        raise SuiteError(f"{file}: cannot be read: {error}.") from None
+    except (ValueError, RecursionError) as error:
+        raise SuiteError(f"{file}: is not JSON that can be read: {error}.") from None

@@ -1,0 +1,211 @@
+"""From settings to a job: which suites and collections, which of their items, which shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipeline import importers, provenance, sources, suites, units
+from pipeline.config import Settings, SuiteConfig, data_folder
+from pipeline.errors import ConfigError
+from pipeline.importers import Item
+from pipeline.job_target import SENTINEL, TargetRef
+from pipeline.journal import file_name
+from pipeline.worker import CollectionRef, FileRef, Job, SuiteRef
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What is wanted of the suites and of the collections."""
+
+    suites: tuple[SuiteRef, ...]
+    collections: tuple[CollectionRef, ...]
+    costs: tuple[tuple[int, ...], ...]
+    """Of each item of each collection, as the shards are dealt by."""
+    hashes: dict[str, str]
+    """Of what is wanted of each file or folder, by its name for people."""
+
+
+def chosen(settings: Settings) -> Chosen:
+    """The chosen suites and collections, each with only its chosen cases."""
+    grammar = settings.grammar
+    refs: list[SuiteRef] = []
+    collections: list[CollectionRef] = []
+    costs: list[tuple[int, ...]] = []
+    hashes: dict[str, str] = {}
+    known: set[str] = set()
+    target = settings.target.ref(settings.folder)
+    for name, suite in grammar.suites.items():
+        path = _path(name, suite)
+        if suite.layout is None:
+            loaded = suites.load(path)
+            ids = [case.id for case in loaded.cases]
+            fit = [case.id for case in loaded.cases if target.carries(case.grammar.kind)]
+            cases = tuple(importers.choose(_wanted(settings, fit), *_how_many(settings)))
+            refs.append(SuiteRef(str(path), cases, loaded.name))
+            hashes[f"suite file {path}"] = provenance.file_sha256(path)[:16]
+        else:
+            found = {item.id: item for item in importers.find(suite.layout, path)}
+            ids = [*found]
+            items = _items(settings, found)
+            names = tuple(item.id for item in items)
+            collections.append(CollectionRef(name, suite.layout, str(path), names))
+            costs.append(tuple(item.size for item in items))
+            hashes[f"collection {name}"] = importers.content_hash(items)[:16]
+        known |= {*ids}
+    if target.remote and not any(suite.cases for suite in refs):
+        raise ConfigError(
+            f"target={target.name} carries JSON Schemas only, and no chosen case has one: "
+            "grammar=enum does."
+        )
+    if missing := sorted(set(grammar.cases) - known):
+        raise ConfigError(f"grammar.cases: no chosen suite has a case {', '.join(missing)}.")
+    names = [suite.name for suite in refs]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two of the chosen suite files are named alike: {', '.join(names)}.")
+    if target.remote:
+        refs = [suite for suite in refs if suite.name != SENTINEL]
+        refs.append(_sentinel(settings, target))
+        hashes[f"suite file {refs[-1].path}"] = provenance.file_sha256(Path(refs[-1].path))[:16]
+    return Chosen(tuple(refs), tuple(collections), tuple(costs), hashes)
+
+
+def _sentinel(settings: Settings, target: TargetRef) -> SuiteRef:
+    """The cases that show whether a server enforces anything; never narrowed."""
+    path = dataset(settings.target.sentinel)
+    cases = [c.id for c in suites.load(path).cases if target.carries(c.grammar.kind)]
+    return SuiteRef(str(path), tuple(cases), SENTINEL)
+
+
+def _path(name: str, suite: SuiteConfig) -> Path:
+    if not suite.file:
+        what = "FILE.yaml" if suite.layout is None else "FOLDER"
+        raise ConfigError(f"grammar={name} needs a place: add grammar.path={what}.")
+    own = name == "path" or suite.layout is not None
+    return (Path(suite.file) if own else dataset(suite.file)).absolute()
+
+
+def _how_many(settings: Settings) -> tuple[int | None, int | None, int]:
+    return settings.grammar.limit, settings.grammar.sample, settings.grammar.seed
+
+
+def _wanted(settings: Settings, ids: list[str]) -> list[str]:
+    wanted = set(settings.grammar.cases)
+    return [one for one in ids if not wanted or one in wanted]
+
+
+def _items(settings: Settings, found: dict[str, Item]) -> list[Item]:
+    ids = importers.choose(_wanted(settings, [*found]), *_how_many(settings))
+    return [found[one] for one in ids]
+
+
+def dataset(file: str) -> Path:
+    """A file of `datasets/`; an absolute path stays as it is."""
+    return (data_folder("datasets") / file).absolute()
+
+
+def shard(whole: Job, costs: tuple[tuple[int, ...], ...], count: int, index: int) -> Job:
+    """The part of a job that falls to a shard; all parts together are the job."""
+    if count == 1:
+        return whole
+    kept = set(units.even([cost for one in costs for cost in one], count, index))
+    collections: list[CollectionRef] = []
+    at = 0
+    for collection in whole.collections:
+        ids = [name for n, name in enumerate(collection.ids, start=at) if n in kept]
+        collections.append(replace(collection, ids=tuple(ids)))
+        at += len(collection.ids)
+    return replace(whole, collections=tuple(collections), others=units.others(whole, count, index))
+
+
+def job(settings: Settings, chosen: Chosen) -> Job:
+    """The whole job, its files not yet found."""
+    model, tokenizer = settings.model.source(), settings.tokenizer.source()
+    forged = model.kind == "forge" and model.path is None
+    own = tokenizer.kind == "own" and tokenizer.path is None
+    if forged and own:
+        raise ConfigError(
+            f"model={model.name} has no tokenizer of its own: it is forged around one. "
+            "Choose it with tokenizer=…, such as tokenizer=mistral_v1."
+        )
+    if not forged and not own:
+        raise ConfigError(
+            f"model={model.name} has weights that fit its own tokenizer only: leave "
+            f"tokenizer={tokenizer.name} out, or try that tokenizer on model=tiny."
+        )
+    if not settings.builder.use:
+        raise ConfigError("builder=[] chooses no builder; there must be at least one.")
+    name = model.name if own else tokenizer.name
+    label = settings.target.label or settings.target.name
+    log = settings.folder / "parts" / f"{file_name(f'{model.name}--{name}--{label}')}.log"
+    target = settings.target.ref(log)
+    if target.remote and "generate" not in settings.stages:
+        raise ConfigError("A server's token table is not seen: audit goes with target=inprocess.")
+    strings = settings.audit.strings_suite
+    return Job(
+        model=_text(model.name),
+        tokenizer=_text(name),
+        weights=None,
+        tokens=None,
+        prefix_scheme=settings.tokenizer.prefix_scheme,
+        seed=model.seed,
+        cache=str(sources.cache_dir()),
+        builders=(target.label,) if target.remote else tuple(settings.builder.use),
+        suites=chosen.suites,
+        collections=() if target.remote else chosen.collections,
+        stages=("generate",) if target.remote else _stages(settings, chosen),
+        device=settings.runtime.device,
+        n_seq=settings.runtime.n_seq,
+        n_threads=settings.runtime.n_threads,
+        on_error=settings.engine.on_error,
+        max_tokens=settings.engine.max_tokens,
+        oracle=settings.engine.oracle,
+        oracle_budget=settings.engine.oracle_budget,
+        walks=settings.audit.walks,
+        walks_suite=str(dataset(settings.audit.walks_suite)),
+        strings_suite=str(dataset(strings)) if strings else None,
+        audit_seed=settings.audit.seed,
+        case_limit=settings.engine.case_limit,
+        memory_limit=int((settings.runtime.memory_limit or 0) * 2**30),
+        engines=tuple(settings.audit.engines),
+        engines_suite=str(dataset(settings.audit.engines_suite)),
+        outside=settings.builder.outside(),
+        target=target,
+        llama_lib=settings.runtime.llama_lib,
+        llguidance_lib=settings.runtime.llguidance_lib,
+        references=tuple(settings.audit.references),
+    )
+
+
+def _stages(settings: Settings, chosen: Chosen) -> tuple[str, ...]:
+    """The stages that have something to work on."""
+    idle = {
+        stage
+        for stage, some in (("generate", chosen.suites), ("replay", chosen.collections))
+        if not some
+    }
+    stages = tuple(stage for stage in settings.stages if stage not in idle)
+    if not stages:
+        raise ConfigError(
+            f"stages={settings.stages}: nothing is chosen for it. generate takes suites, replay "
+            "takes collections, such as grammar=maskbench grammar.path=FOLDER."
+        )
+    return stages
+
+
+def _text(name: str) -> str:
+    """A name that tables can hold: a file's may be no UTF-8."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def with_files(job: Job, settings: Settings) -> Job:
+    """The job with its files found, fetched and checked."""
+    model, tokenizer = settings.model.source(), settings.tokenizer.source()
+    weights = tokens = None
+    if model.kind != "forge" or model.path is not None:
+        found = sources.resolve(model, role="model")
+        weights = FileRef(str(found.path), found.sha256)
+    else:
+        found = sources.resolve(tokenizer, role="tokenizer")
+        tokens = FileRef(str(found.path), found.sha256, found.format)
+    return replace(job, weights=weights, tokens=tokens)

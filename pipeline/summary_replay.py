@@ -1,0 +1,53 @@
+"""What the console says of a replay: what was found under each builder, and what it took."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+REPLAYED = "Replay (times: medians over schemas)"
+_HEAD = ["tokenizer", "builder", "schemas", "walks", "right", "builder's faults", "engine's own"]
+
+
+def rows(replay: pl.DataFrame, times: pl.DataFrame) -> list[list[str]]:
+    """A grid: one line for each tokenizer and builder."""
+    out = [[*_HEAD, "first mask", "mask p50", "mask p99"]]
+    keys = ["tokenizer", "builder"]
+    for (tokenizer, builder), group in replay.group_by(keys, maintain_order=True):
+        mine = times.filter(tokenizer=tokenizer, builder=builder)
+        out.append(
+            [
+                str(tokenizer),
+                str(builder),
+                f"{group['schema'].n_unique()}",
+                f"{group.filter(pl.col('split') != '').height}",
+                f"{group.filter((pl.col('verdict') == 'ok') & (pl.col('split') != '')).height}",
+                _kinds(group.filter(cause="builder")),
+                _kinds(group.filter(cause="engine")),
+                *(_us(mine[column]) for column in ("first_mask_us", "mask_p50_us", "mask_p99_us")),
+            ]
+        )
+    return out
+
+
+def share(manifest: dict[str, Any]) -> str:
+    """How much of the workers' processor time was spent in the engine."""
+    spent = manifest["volatile"]["replay_cpu_ns"]
+    if not spent["all"]:
+        return ""
+    return (
+        f"Processor time of the replay's workers: {spent['all'] / 1e9:.1f} s, "
+        f"{100 * spent['engine'] / spent['all']:.0f} % of it inside llguidance."
+    )
+
+
+def _kinds(group: pl.DataFrame) -> str:
+    kinds = group["verdict"].value_counts().sort("verdict").iter_rows()
+    return ", ".join(f"{n} {kind}" for kind, n in kinds) or "none"
+
+
+def _us(column: pl.Series) -> str:
+    """The median over schemas."""
+    found = column.drop_nulls().median()
+    return f"{found:.0f} µs" if isinstance(found, float) else "-"

@@ -1,0 +1,60 @@
+"""What a job owes, unit by unit, and which of it is a shard's.
+
+Parent and workers read it alike: neither polars nor a native library is imported here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+from pipeline.worker import Job, Unit
+
+STAGE_OF = {"audit": "audit", "walks": "audit", "cell": "generate", "replay": "replay"}
+"""The stage that brings a kind of unit to its rows."""
+
+
+def owed(job: Job) -> Iterator[Unit]:
+    """Every unit that a job must end with rows for, whatever happens."""
+    others = set(job.others)
+    for unit in _dealt(job):
+        if unit not in others:
+            yield unit
+    if "replay" in job.stages:
+        for collection in job.collections:
+            for name in collection.ids:
+                for builder in job.builders:
+                    yield ("replay", builder, collection.name, name)
+
+
+def others(job: Job, count: int, index: int) -> tuple[Unit, ...]:
+    """The units but for replay that fall to other shards than `index` of `count`."""
+    return tuple(unit for n, unit in enumerate(_dealt(job)) if n % count != index)
+
+
+def _dealt(job: Job) -> Iterator[Unit]:
+    """The units that are dealt out in turn: those of a kind cost about the same."""
+    if "audit" in job.stages:
+        for kind in ("walks", "audit"):
+            for builder in job.builders:
+                yield (kind, builder)
+    if "generate" in job.stages:
+        for suite in job.suites:
+            for case in suite.cases:
+                for builder in job.builders:
+                    yield ("cell", builder, suite.name, case)
+
+
+def even(costs: Sequence[int], count: int, index: int) -> list[int]:
+    """The places of what falls to shard `index` of `count`: the dearest first, to the emptiest.
+
+    Ties go to the lower number, so that every machine deals alike.
+    """
+    heap = [(0, shard) for shard in range(count)]
+    mine: list[int] = []
+    for place in sorted(range(len(costs)), key=lambda at: (-costs[at], at)):
+        load, shard = heapq.heappop(heap)
+        heapq.heappush(heap, (load + costs[place] + 1, shard))
+        if shard == index:
+            mine.append(place)
+    return sorted(mine)

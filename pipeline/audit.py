@@ -5,13 +5,18 @@ The figures are those of the founding document's sections 4.3, 4.4 and 7.2.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from pipeline.builders import Material, TokenTable
 from pipeline.builders.bridge import PROBES
 from pipeline.constraint import Engine, allowed_ids
+from pipeline.masks import MaskJudge, MaskVerdict
+from pipeline.oracle import ByteGrammar
 from pipeline.vocabulary import Vocabulary, attr_name
 
 Row = dict[str, object]
@@ -25,6 +30,13 @@ class Damage(StrEnum):
     EMPTIED = "emptied"
     RUN_SHORTENED = "run_shortened"
     OTHER = "other"
+    MARKED_SPECIAL = "marked_special"
+    """The bytes are right, but text is entered as special: no grammar can write it."""
+    NOT_MARKED = "not_marked"
+    """The bytes are right, but a token that renders nothing is entered as text."""
+
+
+_MARKS = {Damage.MARKED_SPECIAL, Damage.NOT_MARKED}
 
 
 class Tokenize(StrEnum):
@@ -77,10 +89,13 @@ def damage(true: bytes, claimed: bytes) -> Damage | None:
 
 
 def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
-    """One row for each token whose claimed bytes are not its true bytes."""
+    """One row for each token whose claimed bytes are not its true bytes, or that is marked wrong.
+
+    Damage to the bytes is told before a wrong mark.
+    """
     pairs = zip(vocabulary.true_bytes, table.claimed, strict=True)
     for token, (true, claimed) in enumerate(pairs):
-        kind = damage(true, claimed)
+        kind = damage(true, claimed) or _wrong_mark(vocabulary, table, token)
         if kind is not None:
             yield {
                 "token": token,
@@ -88,7 +103,16 @@ def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
                 "true": true,
                 "claimed": claimed,
                 "damage": kind.value,
+                "marked_special": table.special[token],
             }
+
+
+def _wrong_mark(vocabulary: Vocabulary, table: TokenTable, token: int) -> Damage | None:
+    """Special is what has bytes and renders none of them; anything else is text."""
+    hidden = bool(vocabulary.true_bytes[token]) and not vocabulary.rendered[token]
+    if hidden == table.special[token]:
+        return None
+    return Damage.NOT_MARKED if hidden else Damage.MARKED_SPECIAL
 
 
 def table_row(vocabulary: Vocabulary, table: TokenTable, wrong: list[Row], mode: Tokenize) -> Row:
@@ -96,13 +120,16 @@ def table_row(vocabulary: Vocabulary, table: TokenTable, wrong: list[Row], mode:
     counts = {kind: sum(row["damage"] == kind.value for row in wrong) for kind in Damage}
     return {
         "n_tokens": vocabulary.n_tokens,
-        "n_wrong": len(wrong),
+        "n_wrong": len(wrong) - sum(counts[kind] for kind in _MARKS),
         "n_lost_leading_space": sum(_lost_leading_space(row) for row in wrong),
         "n_inner_space_lost": counts[Damage.INNER_SPACE_LOST],
         "n_emptied": counts[Damage.EMPTIED],
         "n_run_shortened": counts[Damage.RUN_SHORTENED],
         "n_other": counts[Damage.OTHER],
         "n_special": sum(table.special),
+        "n_mark_wrong": sum(counts[kind] for kind in _MARKS),
+        "claimed_end": table.eos,
+        "end_is_wrong": bool(vocabulary.end_ids) and table.eos not in vocabulary.end_ids,
         "tokenize": mode.value,
         "table_hash": table.hash,
     }
@@ -116,6 +143,9 @@ COUNTS = (
     "n_run_shortened",
     "n_other",
     "n_special",
+    "n_mark_wrong",
+    "claimed_end",
+    "end_is_wrong",
     "tokenize",
     "table_hash",
 )
@@ -126,25 +156,29 @@ def tokenize_mode(table: TokenTable, material: Material) -> Tokenize:
     """Try the three founding probes on the builder's own tokenization."""
     if table.tokenize is None:
         return Tokenize.GREEDY
-    pieces = material.vocabulary.true_bytes
     for probe in PROBES:
         if not material.survives(probe):
             return Tokenize.INEXACT
-        if b"".join(pieces[token] for token in table.tokenize(probe)) != probe:
+        if material.vocabulary.written(table.tokenize(probe)) != probe:
             return Tokenize.INEXACT
     return Tokenize.EXACT
 
 
-def mask_rows(vocabulary: Vocabulary, table: TokenTable, engine: Engine) -> Iterator[Row]:
-    """One row of `masks` for each probe: what the first mask allows, and what of it is bad."""
+def mask_rows(
+    vocabulary: Vocabulary, table: TokenTable, engine: Engine, judge: MaskJudge
+) -> Iterator[Row]:
+    """One row of `masks` for each probe: what the first mask allows, and what of it is bad.
+
+    `n_missing` is what it lacks of the legal tokens, but for those a forced one stands for; None
+    where the oracle's budget is spent.
+    """
     pieces = vocabulary.true_bytes
     for probe in MASK_PROBES:
-        matcher = engine.compile(table, "lark", probe.grammar)
-        try:
+        with closing(engine.compile(table, "lark", probe.grammar)) as matcher:
             mask = matcher.mask()
+            found = judge.judge(_language(probe), b"", matcher, mask, random.Random(0))
             error = matcher.error
-        finally:
-            matcher.close()
+        judged = found.verdict is not MaskVerdict.NO_ORACLE
         ids = [] if mask is None else [int(i) for i in allowed_ids(mask, vocabulary.n_tokens)]
         bad = [token for token in ids if probe.bad(pieces[token])]
         yield {
@@ -152,10 +186,17 @@ def mask_rows(vocabulary: Vocabulary, table: TokenTable, engine: Engine) -> Iter
             "grammar": probe.grammar,
             "n_allowed": len(ids),
             "n_bad": len(bad),
+            "n_missing": found.n_incomplete if judged else None,
             "allowed_ids": ids if probe.literal is not None else None,
             "bad_ids": bad,
             "engine_error": error,
         }
+
+
+@cache
+def _language(probe: MaskProbe) -> ByteGrammar:
+    """Kept: the judge knows a language by its identity."""
+    return ByteGrammar(probe.grammar)
 
 
 def _indent(data: bytes) -> int:

@@ -30,7 +30,7 @@ class Judged:
     output: bytes
     """As rendered."""
     n_legal: int | None
-    """Bytes of the output that are a legal beginning; None where the grammar does not compile."""
+    """Bytes of the output that are a legal beginning; None where there is no byte-level grammar."""
     culprit: int | None
     """The step at which the constraint first went wrong; None where it never did."""
     reason: str
@@ -73,7 +73,8 @@ class _Evidence:
         left = self._leaves_at()
         if left is not None and (refused is None or left < refused):
             return left
-        if refused is None and self.transcript.end is End.STOP_ID:
+        judged = self.n_legal is not None
+        if refused is None and judged and self.transcript.end is End.STOP_ID:
             return len(self.pieces) - 1
         return refused
 
@@ -106,8 +107,10 @@ class _Evidence:
                 return Cause.TOKENIZE
         if any(self._claims_wrong(step.token) for step in (*steps[:culprit], *taken)):
             return Cause.BYTES
+        if masked and self.control():  # what differs from the control is to blame
+            return Cause.BYTES if self.table.tokenize is None else Cause.TOKENIZE
         if masked:
-            return Cause.TOKENIZE if self.control() else Cause.ENGINE
+            return Cause.ENGINE
         return Cause.TOKENIZE if taken and taken[0].origin is Origin.FORCED else Cause.ENGINE
 
     def _claims_wrong(self, token: int) -> bool:
@@ -121,6 +124,8 @@ class _Evidence:
         match verdict:
             case Verdict.OK:
                 return ""
+            case Verdict.SILENT_CORRUPTION if self.n_legal is None:
+                return f"the checker refuses the text, unnoticed: {self.objection}"
             case Verdict.SILENT_CORRUPTION:
                 return f"{at}; the text leaves the grammar at byte {self.n_legal}, unnoticed"
             case Verdict.UNENFORCED if self.lost is Lost.COMPILE:
@@ -137,7 +142,8 @@ class _Evidence:
             case Verdict.NO_STOP:
                 return "the text is complete, but no id that ends it is allowed"
             case Verdict.DEAD_END:
-                return f"no token is allowed after step {len(steps)}, though legal ones exist"
+                though = ", though legal ones exist" if self.n_legal is not None else ""
+                return f"no token is allowed after step {len(steps)}{though}"
             case Verdict.IMPOSSIBLE:
                 who = (
                     "grammar has no text that goes"
@@ -214,7 +220,7 @@ def evaluate(
 
 def state_of(grammar: ByteGrammar, output: bytes) -> tuple[Bytes, int | None]:
     """The bytes against the grammar, and how many of them are a legal beginning."""
-    if grammar.error is not None:
+    if grammar.no_oracle is not None:
         return Bytes.UNJUDGED, None
     match = grammar.match(output)
     if match.complete:

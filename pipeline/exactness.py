@@ -127,9 +127,10 @@ def measure(
             yield Probed(probe, (), b"", Exactness.THROWN, Class.THROWN)
             continue
         ids = tuple(tokenize(probe))
-        got = b"".join(vocabulary.true_bytes[token] for token in ids)
-        special = any(vocabulary.attrs[token] & UNRENDERED for token in ids)
-        if got == probe and not special:
+        known = tuple(token for token in ids if 0 <= token < vocabulary.n_tokens)
+        got = b"".join(vocabulary.true_bytes[token] for token in known)
+        special = any(vocabulary.attrs[token] & UNRENDERED for token in known)
+        if got == probe and known == ids and not special:
             same = canonical is None or tuple(canonical(probe)) == ids
             verdict = Exactness.EXACT if same else Exactness.NON_CANONICAL
             yield Probed(probe, ids, got, verdict, Class.NONE)
@@ -139,7 +140,10 @@ def measure(
 
 def _what(vocabulary: Vocabulary, probe: bytes, ids: tuple[int, ...], got: bytes) -> Class:
     """The first class that explains the difference, most telling first."""
-    attrs = [int(vocabulary.attrs[token]) for token in ids]
+    attrs = [
+        int(vocabulary.attrs[token]) if 0 <= token < vocabulary.n_tokens else Attr.UNKNOWN
+        for token in ids
+    ]
     if any(attr & Attr.UNKNOWN for attr in attrs):
         return Class.UNKNOWN
     if any(attr & Attr.CONTROL for attr in attrs):

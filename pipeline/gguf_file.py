@@ -4,7 +4,7 @@ import mmap
 import os
 import struct
 import tempfile
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +44,17 @@ class KeyValues:
         if entry is None or entry[start : start + 8] != struct.pack("<II", ARRAY, STRING):
             return 0
         return struct.unpack_from("<Q", entry, start + 8)[0]
+
+    def tokens(self) -> Iterator[bytes]:
+        """The texts of `tokenizer.ggml.tokens`, by id."""
+        if not self.n_tokens:
+            return
+        entry = self.raw["tokenizer.ggml.tokens"]
+        place = len("tokenizer.ggml.tokens") + 24
+        for _ in range(self.n_tokens):
+            (length,) = struct.unpack_from("<Q", entry, place)
+            yield entry[place + 8 : place + 8 + length]
+            place += 8 + length
 
     @property
     def tokenizer(self) -> bytes:

@@ -60,18 +60,22 @@ class Language(Protocol):
 
 
 class ByteGrammar:
-    """A grammar over single bytes; `error` is set where it does not compile."""
+    """A grammar over single bytes, or the reason why there is none."""
 
     def __init__(self, grammar: str) -> None:
         self._start = llguidance.LLMatcher(_BYTES, grammar, log_level=0)
-        self.error: str | None = self._start.get_error() or None
-        self.no_oracle: str | None = self.error or _inexpressible(grammar)
+        inexpressible = _inexpressible(grammar)
+        refused = self._start.get_error() or None
+        self.error: str | None = None if inexpressible else refused
+        """Why the grammar does not compile. One that means something else over bytes may compile
+        where it counts: of that one nothing is said."""
+        self.no_oracle: str | None = inexpressible or refused
         """Why this grammar cannot be judged over bytes; None where it can."""
 
     def after(self, prefix: bytes) -> State | None:
         """See `Language.after`."""
         matcher = self._start.deep_copy()
-        if self.error is not None or matcher.validate_tokens(list(prefix)) < len(prefix):
+        if self.no_oracle is not None or matcher.validate_tokens(list(prefix)) < len(prefix):
             return None
         if prefix and not matcher.consume_tokens(list(prefix)):
             return None

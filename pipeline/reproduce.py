@@ -138,6 +138,8 @@ def _judge(walker: Walker, case: Case, tokens: Sequence[int]) -> Finding | None:
 
 def _proposals(walker: Walker, walk: Walk, index: int, finding: Finding) -> Iterator[Case]:
     """Small grammars that may show the finding at their first mask."""
+    if finding.verdict is MaskVerdict.STOP_MISSING:
+        yield _pattern("z*")  # complete at once, and free to go on
     for token in finding.ids[:3]:
         claimed, true = walker.table.claimed[token], walker.vocabulary.rendered[token]
         wanted = true if finding.verdict is MaskVerdict.INCOMPLETE else claimed
@@ -164,9 +166,12 @@ def _choice(data: bytes) -> Iterator[Case]:
         return
     other = next(letter for letter in "zyx" if not text.startswith(letter))
     source = f"({re.sub(r'([^A-Za-z0-9_ ])', _escape, text)}|{other})"
-    yield Case(
-        "reproducer", "found", "Hello", Grammar("lark", f"start: /{source}/"), Pattern(source), 64
-    )
+    yield _pattern(source)
+
+
+def _pattern(source: str) -> Case:
+    grammar = Grammar("lark", f"start: /{source}/")
+    return Case("reproducer", "found", "Hello", grammar, Pattern(source), 64)
 
 
 def _escape(match: re.Match[str]) -> str:

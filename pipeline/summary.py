@@ -74,7 +74,7 @@ def _audit(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> str:
 def _masks(states: pl.DataFrame, walks: pl.DataFrame) -> str:
     """How many masks were proved, and what was found."""
     rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
-    rows[0] += ["exact", "forced only", "engine's own", "faults"]
+    rows[0] += ["not judged", "exact", "forced only", "engine's own", "faults"]
     skipped = ("no_oracle", "after_divergence")
     for (tokenizer, builder), group in states.group_by(
         ["tokenizer", "builder"], maintain_order=True
@@ -95,6 +95,7 @@ def _masks(states: pl.DataFrame, walks: pl.DataFrame) -> str:
                 f"{steps / max(mine.height, 1):.1f}",
                 f"{100 * odd / max(steps, 1):.0f} %",
                 f"{judged.height}",
+                f"{group.height - judged.height}",
                 f"{exact}",
                 f"{forced}",
                 f"{group.filter(engine_free='disagrees').height}",
@@ -109,6 +110,10 @@ def _in_words(row: dict[str, Any]) -> str:
         return f"{row['status']}: {row['reason']}"
     if row["n_wrong"]:
         return f"NOT SAFE: {row['n_wrong']} tokens are entered with wrong bytes"
+    if row["n_mark_wrong"]:
+        return f"NOT SAFE: {row['n_mark_wrong']} tokens are wrongly marked special or text"
+    if row["end_is_wrong"]:
+        return f"NOT SAFE: the runtime does not stop on the end id {row['claimed_end']}"
     return _SAFE[0, row["tokenize"]]
 
 

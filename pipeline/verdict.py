@@ -90,7 +90,7 @@ class Bytes(StrEnum):
     PREFIX = "prefix"
     INVALID = "invalid"
     UNJUDGED = "unjudged"
-    """The grammar does not compile, so that there is nothing to judge by."""
+    """There is no byte-level grammar to judge by; the checker alone does."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,11 @@ def judge(facts: Facts) -> Verdict:
 def _judge_enforced(facts: Facts) -> Verdict:
     """Nothing was lost: the bytes and the end decide."""
     complete = facts.bytes is Bytes.VALID
-    if facts.end is End.EMPTY_MASK and facts.bytes is Bytes.PREFIX:
+    unjudged = facts.bytes is Bytes.UNJUDGED
+    if facts.end is End.EMPTY_MASK and (facts.bytes is Bytes.PREFIX or unjudged):
         return Verdict.IMPOSSIBLE if facts.oracle_empty else Verdict.DEAD_END
-    if facts.bytes is Bytes.INVALID:
+    wrong = unjudged and facts.end is End.STOP_ID and not facts.checker_agrees
+    if facts.bytes is Bytes.INVALID or wrong:
         return Verdict.SILENT_CORRUPTION
     if facts.end is End.STOP_ID and facts.bytes is Bytes.PREFIX:
         return Verdict.EARLY_STOP

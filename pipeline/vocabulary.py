@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntFlag, StrEnum
 from functools import cached_property
@@ -119,6 +120,15 @@ class Vocabulary:
         """What a runtime puts into the text for each id: nothing for control tokens."""
         hidden = (self.attrs & UNRENDERED) != 0
         return [b"" if skip else piece for piece, skip in zip(self.true_bytes, hidden, strict=True)]
+
+    def written(self, ids: Iterable[int]) -> bytes | None:
+        """True bytes of ids in a row; None where one is no id of this vocabulary.
+
+        `llama_tokenize` gives -1 where a WordPiece vocabulary has no unknown token.
+        """
+        known = range(self.n_tokens)
+        pieces = [self.true_bytes[token] if token in known else None for token in ids]
+        return None if None in pieces else b"".join(piece for piece in pieces if piece)
 
     def may_throw(self, data: bytes) -> bool:
         """Whether `llama_tokenize` of these bytes may throw through C, which ends the process."""

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import polars as pl
 import pytest
 import yaml
+from filelock import FileLock
 
 from pipeline import builders, forge, llama, sources, vocabulary
 from pipeline.builders import Material, TokenTable
 from pipeline.constraint import Llguidance
+from pipeline.masks import MaskJudge
+from pipeline.oracle import TokenOracle
 from pipeline.vocabulary import Vocabulary
 
 # A proxy or an offline switch of the user's must not reach the tests' own servers on loopback.
@@ -25,6 +29,12 @@ os.environ.pop("HF_HUB_OFFLINE", None)
 os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 ROOT = Path(__file__).parent.parent
+
+
+QUICK = ("audit.walks=0", "audit.strings_suite=null", "engine.oracle=off")
+"""Settings that leave the proofs out, for tests of something else."""
+GENERATE = ("stages=[generate]", "engine.oracle=off")
+"""Settings for tests of generation alone."""
 
 
 @cache
@@ -46,6 +56,11 @@ class Opened:
     model: llama.Model
     vocabulary: Vocabulary
     engine: Llguidance
+
+    @cached_property
+    def judge(self) -> MaskJudge:
+        """A judge of its masks that has all the time in the world."""
+        return MaskJudge(self.vocabulary, TokenOracle(self.vocabulary.rendered), budget=1e9)
 
     @property
     def material(self) -> Material:
@@ -109,6 +124,15 @@ def pipeline(results: Path, *arguments: str, env: dict[str, str] | None = None) 
 
 
 @pytest.fixture(scope="session")
-def default_run(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The main job: `python -m pipeline run`, all defaults."""
-    return pipeline(tmp_path_factory.mktemp("default"), "run")
+def default_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Finished:
+    """The main job: `python -m pipeline run`, all defaults; once, whichever worker asks first."""
+    shared = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        shared = shared.parent
+    said = shared / "default_run.json"
+    with FileLock(shared / "default_run.lock"):
+        if not said.exists():
+            done = pipeline(shared / "default", "run")
+            said.write_text(json.dumps([done.code, done.out, done.err, str(done.folder)]))
+        code, out, err, folder = json.loads(said.read_text())
+    return Finished(code, out, err, Path(folder))

@@ -216,7 +216,14 @@ def _exactness_faults(row: Row, table: TokenTable) -> Iterator[Hashable]:
         yield row["probe"], row["verdict"]
 
 
+def _end_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
+    if row["end_is_wrong"]:
+        yield "end", row["claimed_end"]
+
+
 def _mask_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
+    if row["n_missing"]:
+        yield row["probe"], row["n_missing"]
     yield from ((row["probe"], token) for token in cast(list[int], row["bad_ids"]))
     if row["engine_error"]:
         yield row["probe"], row["engine_error"]
@@ -227,18 +234,19 @@ def _special_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
         yield row["token"], row["verdict"]
 
 
-_READERS: dict[str, tuple[str, Callable[[Row, TokenTable], Iterator[Hashable]]]] = {
-    "token_table": ("tokens", _token_faults),
-    "exactness": ("exactness", _exactness_faults),
-    "position_0": ("masks", _mask_faults),
-    "specials": ("specials", _special_faults),
+_READERS: dict[str, dict[str, Callable[[Row, TokenTable], Iterator[Hashable]]]] = {
+    "token_table": {"tokens": _token_faults, "tokenizers": _end_faults},
+    "exactness": {"exactness": _exactness_faults},
+    "position_0": {"masks": _mask_faults},
+    "specials": {"specials": _special_faults},
 }
-"""The table that a suite fills, and what is a fault in a row of it."""
+"""The tables that a suite fills, and what is a fault in a row of each."""
 
 
 def _audit_faults(suite: str, table: TokenTable, kept: dict[str, list[Row]]) -> Iterator[Hashable]:
-    name, faults = _READERS[suite]
-    return (fault for row in kept.get(name, []) for fault in faults(row, table))
+    for name, faults in _READERS[suite].items():
+        for row in kept.get(name, []):
+            yield from faults(row, table)
 
 
 def matrix(names: Sequence[str] = VOCABULARIES) -> dict[str, dict[str, dict[str, bool] | None]]:

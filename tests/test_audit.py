@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from conftest import Opened
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline import audit
 from pipeline.audit import Damage, MaskProbe, Tokenize, damage
+from pipeline.builders import TokenTable
 
 Open = Callable[[str], Opened]
 
@@ -180,6 +182,44 @@ def test_bad_tokens_of_a_first_mask(literal: bytes | None, token: bytes, bad: bo
     assert MaskProbe("probe", "", literal).bad(token) is bad
 
 
+def test_first_mask_that_lacks_a_legal_token(known: Opened) -> None:
+    """`n_missing` is None, and not 0, where there was no time to look."""
+    fixed = known.table("fixed")
+    byte_h = known.vocabulary.texts.index(b"<0x68>")  # as legal as the letter's own token
+    lost = replace(fixed, claimed=[b"" if i == byte_h else c for i, c in enumerate(fixed.claimed)])
+    for table, missing in ((fixed, [0, 0]), (lost, [1, 1])):
+        rows = audit.mask_rows(known.vocabulary, table, known.engine, known.judge)
+        assert [row["n_missing"] for row in rows] == missing
+    spent = replace(known.judge, budget=-1)
+    late = audit.mask_rows(known.vocabulary, fixed, known.engine, spent)
+    assert {row["n_missing"] for row in late} == {None}
+
+
+def marks(opened: Opened, table: TokenTable) -> dict[str, Any]:
+    wrong = list(audit.wrong_tokens(opened.vocabulary, table))
+    row = audit.table_row(opened.vocabulary, table, wrong, Tokenize.GREEDY)
+    found = {(row["token"], row["damage"], row["marked_special"]) for row in wrong}
+    return {**row, "found": found}
+
+
+def test_token_entered_as_special_or_as_text_against_what_is_rendered(known: Opened) -> None:
+    """The bytes are right, so `n_wrong` counts neither."""
+    fixed = known.table("fixed")
+    assert marks(known, fixed)["found"] == set()
+    text, control = 1000, known.vocabulary.eos
+    special = list(fixed.special)
+    special[text], special[control] = True, False
+    found = marks(known, replace(fixed, special=special))
+    assert found["found"] == {(text, "marked_special", True), (control, "not_marked", False)}
+    assert (found["n_wrong"], found["n_mark_wrong"]) == (0, 2)
+
+
+@pytest.mark.parametrize(("end", "wrong"), [(2, False), (1, True), (-1, True)])
+def test_end_id_on_which_the_runtime_does_not_stop(known: Opened, end: int, wrong: bool) -> None:
+    found = marks(known, replace(known.table("fixed"), eos=end))
+    assert (found["claimed_end"], found["end_is_wrong"]) == (end, wrong)
+
+
 class DeadMatcher:
     """A constraint whose first mask fails."""
 
@@ -214,6 +254,7 @@ def test_mask_that_fails_is_a_row_with_the_engines_words(known: Opened) -> None:
         known.vocabulary,
         known.table("fixed"),
         engine,  # type: ignore[arg-type]
+        known.judge,
     )
     found = [(row["n_allowed"], row["n_bad"], row["engine_error"]) for row in rows]
     assert found == [(0, 0, "no mask today")] * len(audit.MASK_PROBES)

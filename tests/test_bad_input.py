@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import Finished, pipeline, vocabulary_file
+from conftest import GENERATE, QUICK, Finished, pipeline, vocabulary_file
 
 DEAD = {"HF_ENDPOINT": "http://127.0.0.1:9"}
 """A hub that is not there."""
@@ -144,7 +144,9 @@ def test_duplicate_case_id(tmp_path: Path) -> None:
 def test_a_suite_of_ones_own_runs(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(SUITE, "utf-8")
-    done = pipeline(tmp_path, "run", "grammar=path", f"grammar.path={file}", "builder=fixed")
+    done = pipeline(
+        tmp_path, "run", "grammar=path", f"grammar.path={file}", "builder=fixed", *GENERATE
+    )
     assert done.code == 0, done.err
     assert done.table("cells")["verdict"].to_list() == ["ok"]
 
@@ -164,7 +166,7 @@ def test_read_only_results_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sweep", [[], ["-m"]])
 def test_a_run_is_never_overwritten(tmp_path: Path, sweep: list[str]) -> None:
-    first = pipeline(tmp_path, "audit", "builder=fixed")
+    first = pipeline(tmp_path, "audit", "builder=fixed", *QUICK)
     before = {p: p.read_bytes() for p in first.folder.rglob("*") if p.is_file()}
     again = pipeline(tmp_path, "audit", "builder=unfixed", *sweep)
     assert again.code == 2
@@ -202,6 +204,7 @@ def test_bad_files_in_a_multirun_become_rows_and_the_rest_goes_on(tmp_path: Path
         "tokenizer=path",
         f"tokenizer.path={cut},{tmp_path / 'none.gguf'},{good}",
         "grammar.limit=1",
+        *QUICK,
     )
     assert done.code == 2
     cells = done.table("cells")

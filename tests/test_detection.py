@@ -33,10 +33,8 @@ NOTHING_TO_BREAK = {
 }
 
 _BYTES_RIGHT = "it compares claimed bytes, which are right here"
-_MARK = "it compares bytes, which stand behind the mark; the count of marks has no right value"
 _NOT_THE_TABLE = "tokens come from llama_tokenize and are judged by true bytes: no claim is used"
 _SAME_TEXT = "every probe is spelt by other ids, or by llama_tokenize itself"
-_TOO_MUCH = "it looks for what is allowed and must not be, not for what is missing"
 _NO_MASK = "it asks for no mask"
 _MASK_RIGHT = "the masks are right: less is forced, and nothing that is legal is lost"
 _A_WAY_LEFT = "a model goes on by the tokens that are left"
@@ -46,11 +44,8 @@ _NOT_MET = "its one token is in none of these texts"
 
 BLIND: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
     ("keeps_last_duplicate", "exactness"): (BOTH, _SAME_TEXT),
-    ("keeps_last_duplicate", "position_0"): (BOTH, _TOO_MUCH),
     ("keeps_first_duplicate", "exactness"): (BOTH, _SAME_TEXT),
-    ("keeps_first_duplicate", "position_0"): (BOTH, _TOO_MUCH),
     ("keeps_first_duplicate", "specials"): (BOTH, "byte tokens come first and are kept"),
-    ("keeps_first_duplicate", "strings"): (BOTH, "a spelling takes the first of several ids"),
     ("strips_one_space", "exactness"): (BPE, _NOT_THE_TABLE),
     ("strips_one_space", "specials"): (BPE, _ALL_MARKED),
     ("strips_one_tokens_space", "exactness"): (BOTH, "no probe is spelt by its one token"),
@@ -58,21 +53,15 @@ BLIND: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
     ("strips_one_tokens_space", "specials"): (BOTH, "the token is plain text"),
     ("shifts_ids", "exactness"): (BPE, _NOT_THE_TABLE),
     ("shifts_ids", "specials"): (BPE, _ALL_MARKED),
-    ("wrong_end", "token_table"): (BOTH, "the builder's end id is not in the table"),
     ("wrong_end", "exactness"): (BOTH, "no end is tokenized"),
     ("wrong_end", "position_0"): (BOTH, "no text of its grammars is complete there"),
-    ("wrong_end", "strings"): (BOTH, "it asks whether the text is complete, not for an end id"),
-    ("no_end", "token_table"): (BOTH, "the builder's end id is not in the table"),
     ("no_end", "exactness"): (BOTH, "no end is tokenized"),
     ("no_end", "position_0"): (BOTH, "no text of its grammars is complete there"),
     ("no_end", "specials"): (BOTH, "it looks for an end inside text, where none belongs"),
-    ("no_end", "strings"): (BOTH, "it asks whether the text is complete, not for an end id"),
-    ("text_marked_special", "token_table"): (BOTH, _MARK),
     ("text_marked_special", "exactness"): (BOTH, _SAME_TEXT),
-    ("text_marked_special", "position_0"): (BOTH, _TOO_MUCH),
+    ("text_marked_special", "position_0"): (SPM, "its one token is of capitals"),
     ("text_marked_special", "specials"): (BOTH, "plain text by its attribute has no row"),
     ("text_marked_special", "strings"): (BPE, _NOT_MET),
-    ("forgets_the_marker", "token_table"): (BOTH, _MARK),
     ("forgets_the_marker", "exactness"): (BPE, _NOT_THE_TABLE),
     ("forgets_the_marker", "position_0"): (BOTH, "its grammars begin no name of a special token"),
     ("forgets_the_marker", "strings"): (BOTH, "spellings use no token that renders nothing"),
@@ -91,7 +80,6 @@ BLIND: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
     ("crashes_on_mask", "token_table"): (BOTH, _BYTES_RIGHT),
     ("crashes_on_mask", "exactness"): (BOTH, _NO_MASK),
     ("crashes_on_mask", "specials"): (BPE, "none of its tokens may be allowed, and none is"),
-    ("crashes_on_mask", "strings"): (BOTH, _NO_MASK),
     ("crashes_on_mask", "laws"): (BOTH, "they are about tables, and this one is right"),
     ("cuts_at_32_bytes", "exactness"): (BOTH, _NOT_THE_TABLE),
     ("cuts_at_32_bytes", "position_0"): (BOTH, "no token of its grammars is that long"),

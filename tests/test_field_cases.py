@@ -21,7 +21,7 @@ import jsonschema
 import llguidance
 import numpy as np
 import pytest
-from conftest import Opened, pipeline, vocabulary_file
+from conftest import QUICK, Opened, pipeline, vocabulary_file
 from toy import (
     BYTES,
     Bench,
@@ -387,14 +387,12 @@ def test_u08_duplicate_text_aborts_its_worker_and_no_other(tmp_path: Path) -> No
     assert found["phantom"]["status"] == "ok"
 
 
-@pytest.mark.xfail(strict=True, reason="the row has llama.cpp's assertion, and not the text")
 def test_u08_the_duplicate_text_is_named(tmp_path: Path) -> None:
     """The report at load that the case asks for: which text stands twice."""
     bad = wordpiece(tmp_path / "stripped.gguf", [text.lstrip("▁") for text in WORDPIECE])
     assert "[1]" in str(audited(tmp_path, bad)["stripped"]["reason"])
 
 
-@pytest.mark.xfail(strict=True, reason="IndexError on the id -1", raises=IndexError)
 def test_u08_a_vocabulary_without_an_unknown_token_is_built(tmp_path: Path) -> None:
     """WordPiece without an unknown token gives the id -1 for what it cannot spell.
 
@@ -413,8 +411,7 @@ def audited(folder: Path, *files: Path, code: int = 1) -> dict[str, dict[str, An
         "tokenizer=path",
         f"tokenizer.path={','.join(map(str, files))}",
         "builder=[fixed]",
-        "audit.walks=0",
-        "audit.strings_suite=null",
+        *QUICK,
     )
     assert done.code == code, done.err
     return {row["tokenizer"]: row for row in done.table("tokenizers").iter_rows(named=True)}
@@ -707,7 +704,6 @@ def test_u15_literal_is_characters_and_a_bare_name_is_the_token(engine: Llguidan
         assert "nothere" in matcher.error
 
 
-@pytest.mark.xfail(strict=True, reason="the byte tokenizer's own compile error is told instead")
 def test_u15_a_bare_name_has_no_oracle_and_the_reason_says_why() -> None:
     """Over bytes there is no `<think>`; that is no fault of the grammar, which does compile."""
     grammar = ByteGrammar("%llguidance {}\nstart: <think> /[a-z]+/ </think>")

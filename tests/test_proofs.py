@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import yaml
-from conftest import ROOT, Finished, pipeline
+from conftest import GENERATE, ROOT, Finished, pipeline
 
 from pipeline.masks import FAULTS
 
@@ -133,8 +133,7 @@ def test_every_reproducer_shows_its_fault_when_it_is_run(bpe: Finished, tmp_path
             "grammar=path",
             f"grammar.path={file}",
             "engine.oracle=every",
-            "audit.walks=0",
-            "audit.strings_suite=null",
+            "stages=[generate]",
             f"run.name={file.stem}",
         )
         assert done.code == 0, done.err
@@ -186,8 +185,7 @@ def test_engine_oracle_says_which_masks_of_generation_are_judged(
         tmp_path,
         "run",
         f"engine.oracle={mode}",
-        "audit.walks=0",
-        "audit.strings_suite=null",
+        "stages=[generate]",
         "grammar.limit=2",
         "builder=fixed",
     )
@@ -234,8 +232,7 @@ def test_a_grammar_that_explodes_ends_in_its_verdict_and_the_run_goes_on(tmp_pat
         "grammar=path",
         f"grammar.path={file}",
         "builder=fixed",
-        "audit.walks=0",
-        "audit.strings_suite=null",
+        *GENERATE,
         "engine.on_error=stop",
     )
     assert done.code == 0, done.err
@@ -260,8 +257,7 @@ def test_what_bytes_cannot_express_is_no_oracle(tmp_path: Path) -> None:
         "grammar=path",
         f"grammar.path={file}",
         "builder=fixed",
-        "audit.walks=0",
-        "audit.strings_suite=null",
+        "stages=[generate]",
     )
     states = done.table("states")
     assert set(states["verdict"]) == {"no_oracle"}

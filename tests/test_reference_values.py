@@ -72,7 +72,9 @@ def test_no_space_probe_lets_spaces_by_only_with_wrong_bytes(
         ("bytes_fixed", (fixed, 0)),
         ("fixed", (fixed, 0)),
     ):
-        rows = audit.mask_rows(opened.vocabulary, opened.table(builder), opened.engine)
+        rows = audit.mask_rows(
+            opened.vocabulary, opened.table(builder), opened.engine, opened.judge
+        )
         row = next(row for row in rows if row["probe"] == "no_space")
         assert (row["n_allowed"], row["n_bad"]) == expected, builder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from conftest import ROOT, Finished, pipeline, vocabulary_file
+from conftest import GENERATE, QUICK, ROOT, Finished, pipeline, vocabulary_file
 from hub_server import serve_hub
 from polars.testing import assert_frame_equal
 
@@ -86,7 +86,7 @@ def test_same_command_twice_gives_the_same_tables(default_run: Finished, tmp_pat
 def test_audit_writes_the_same_tables_without_generation(
     default_run: Finished, tmp_path: Path
 ) -> None:
-    audit = pipeline(tmp_path, "audit")
+    audit = pipeline(tmp_path, "audit", *QUICK)
     assert audit.code == 0, audit.err
     for table in ("tokenizers", "tokens", "masks"):
         assert_frame_equal(default_run.table(table), audit.table(table))
@@ -97,7 +97,7 @@ def test_audit_writes_the_same_tables_without_generation(
 def test_audit_of_any_gguf_says_whether_it_is_safe(tmp_path: Path) -> None:
     file = tmp_path / "mine.gguf"
     file.symlink_to(vocabulary_file("llama_spm"))
-    audit = pipeline(tmp_path, "audit", "tokenizer=path", f"tokenizer.path={file}")
+    audit = pipeline(tmp_path, "audit", "tokenizer=path", f"tokenizer.path={file}", *QUICK)
     assert audit.code == 0, audit.err
     unfixed, fixed = (
         next(line for line in audit.out.splitlines() if f" {builder} " in line)
@@ -111,7 +111,7 @@ def test_audit_of_any_gguf_says_whether_it_is_safe(tmp_path: Path) -> None:
 
 
 def test_the_two_halves_tell_the_defects_apart(tmp_path: Path) -> None:
-    done = pipeline(tmp_path, "run", "experiment=defects", "tokenizer=llama_spm")
+    done = pipeline(tmp_path, "run", "experiment=defects", "tokenizer=llama_spm", *GENERATE)
     assert done.code == 0, done.err
     cells = done.table("cells")
     causes = {
@@ -127,7 +127,7 @@ def test_the_two_halves_tell_the_defects_apart(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_multirun_over_the_field(tmp_path: Path) -> None:
     names = ["llama_spm", "llama_bpe", "gemma4", "bert_bge", "phi3", "qwen35", "mistral_v3"]
-    done = pipeline(tmp_path, "run", "-m", f"tokenizer={','.join(names)}")
+    done = pipeline(tmp_path, "run", "-m", f"tokenizer={','.join(names)}", *GENERATE)
     assert done.code == 0, done.err
     cells = done.table("cells")
     assert set(cells["tokenizer"]) == set(names)
@@ -155,7 +155,7 @@ def test_multirun_over_the_field(tmp_path: Path) -> None:
 
 def test_real_weights_are_right_under_every_builder(tmp_path: Path) -> None:
     """SmolLM2's own tokenizer is byte-level BPE and does not clean spaces."""
-    done = pipeline(tmp_path, "run", "model=smollm2", "experiment=defects")
+    done = pipeline(tmp_path, "run", "model=smollm2", "experiment=defects", *GENERATE)
     assert done.code == 0, done.err
     cells = done.table("cells")
     for builder in cells["builder"].unique():
@@ -174,7 +174,7 @@ def test_tinyllama_from_a_hub(tmp_path: Path) -> None:
     file = "tinyllama-1.1b-chat-v1.0.Q8_0.gguf"
     with serve_hub({f"{repository}/{file}": weights}) as url:
         env = {"HF_ENDPOINT": url, "BYTE_EXACT_CACHE": str(tmp_path / "cache")}
-        done = pipeline(tmp_path, "run", "model=tinyllama", env=env)
+        done = pipeline(tmp_path, "run", "model=tinyllama", *QUICK, env=env)
     assert done.code == 0, done.err
     cells = done.table("cells")
     assert set(cells["model"]) == {"tinyllama"}
@@ -184,7 +184,7 @@ def test_tinyllama_from_a_hub(tmp_path: Path) -> None:
 
 
 def test_a_safe_runtime_stops_where_llama_cpp_drops(default_run: Finished, tmp_path: Path) -> None:
-    done = pipeline(tmp_path, "run", "engine.on_error=stop", "builder=unfixed")
+    done = pipeline(tmp_path, "run", "engine.on_error=stop", "builder=unfixed", *GENERATE)
     stopped = done.table("cells")
     dropped = default_run.table("cells").filter(builder="unfixed")
     assert "unenforced" not in set(stopped["verdict"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import gguf_faults as faults
 import pytest
-from conftest import ROOT, pipeline, vocabulary_file
+from conftest import QUICK, ROOT, pipeline, vocabulary_file
 
 from pipeline import sources
 from pipeline.supervise import Death, supervise
@@ -108,9 +108,8 @@ def test_crash_becomes_a_row_and_the_sweep_goes_on(tmp_path: Path) -> None:
     bad = faults.duplicate_token_text(vocabulary_file("llama_spm"), tmp_path / "twice.gguf")
     good = tmp_path / "good.gguf"
     good.symlink_to(vocabulary_file("llama_spm"))
-    done = pipeline(
-        tmp_path, "audit", "-m", "tokenizer=path", f"tokenizer.path={bad},{good}", "builder=[fixed]"
-    )
+    paths = f"tokenizer.path={bad},{good}"
+    done = pipeline(tmp_path, "audit", "-m", "tokenizer=path", paths, "builder=[fixed]", *QUICK)
     assert done.code == 1, done.err
     found = {row["tokenizer"]: row for row in done.table("tokenizers").iter_rows(named=True)}
     assert found["twice"]["status"] == "crashed"
@@ -316,7 +315,8 @@ if "pipeline.worker" in sys.orig_argv:
 def test_garbage_on_standard_output_does_not_become_rows_nor_ends_the_run(tmp_path: Path) -> None:
     """What starts with the interpreter (a .pth file, sitecustomize) prints before `Channel`."""
     (tmp_path / "sitecustomize.py").write_text(NOISE, "utf-8")
-    done = pipeline(tmp_path, "audit", "builder=[fixed]", env={"PYTHONPATH": os.fspath(tmp_path)})
+    env = {"PYTHONPATH": os.fspath(tmp_path)}
+    done = pipeline(tmp_path, "audit", "builder=[fixed]", *QUICK, env=env)
     assert "Traceback" not in done.err
     assert done.code == 0, done.err
     assert done.table("tokenizers")["status"].to_list() == ["ok"]

@@ -17,6 +17,10 @@ def _lost(f: Facts) -> bool:
     return f.lost is not Lost.NO
 
 
+def _begun(f: Facts) -> bool:
+    return f.bytes in {Bytes.PREFIX, Bytes.UNJUDGED}
+
+
 # The table of the README, in its order: the first row that fits gives the verdict.
 TABLE: list[Row] = [
     (V.CRASHED, lambda f: f.end in {End.CRASHED, End.CLOSED, End.FAILED, End.GARBLED}),
@@ -30,10 +34,14 @@ TABLE: list[Row] = [
     (V.STOPPED, _lost),
     (
         V.IMPOSSIBLE,
-        lambda f: f.end is End.EMPTY_MASK and f.bytes is Bytes.PREFIX and f.oracle_empty,
+        lambda f: f.end is End.EMPTY_MASK and _begun(f) and f.oracle_empty,
     ),
-    (V.DEAD_END, lambda f: f.end is End.EMPTY_MASK and f.bytes is Bytes.PREFIX),
+    (V.DEAD_END, lambda f: f.end is End.EMPTY_MASK and _begun(f)),
     (V.SILENT_CORRUPTION, lambda f: f.bytes is Bytes.INVALID),
+    (
+        V.SILENT_CORRUPTION,
+        lambda f: f.bytes is Bytes.UNJUDGED and f.end is End.STOP_ID and not f.checker_agrees,
+    ),
     (V.EARLY_STOP, lambda f: f.end is End.STOP_ID and f.bytes is Bytes.PREFIX),
     (
         V.NO_STOP,

@@ -10,7 +10,7 @@ from typing import Any
 import gguf_faults as faults
 import numpy as np
 import pytest
-from conftest import ROOT, Opened, pipeline, vocabulary_file
+from conftest import QUICK, ROOT, Opened, pipeline, vocabulary_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -434,7 +434,7 @@ def test_code_point_beyond_unicode(name: str, lives: bool) -> None:
 def test_audit_of_a_vocabulary_without_byte_tokens(tmp_path: Path) -> None:
     bare = faults.tiny_spm(tmp_path / "bare.gguf", byte_tokens=False)
     file = f"tokenizer.path={bare}"
-    done = pipeline(tmp_path, "audit", "tokenizer=path", file, "builder=[fixed]")
+    done = pipeline(tmp_path, "audit", "tokenizer=path", file, "builder=[fixed]", *QUICK)
     assert done.code == 0, done.err
     [row] = done.table("tokenizers").iter_rows(named=True)
     assert (row["status"], row["tokenize"], row["n_wrong"]) == ("ok", "greedy", 0)
@@ -445,7 +445,7 @@ def test_tokenization_that_kills_the_process_is_audited_as_inexact(tmp_path: Pat
     """`unfixed` keeps its tokenization; its probes are tried in processes that may die."""
     bare = faults.tiny_spm(tmp_path / "bare.gguf", byte_tokens=False)
     file = f"tokenizer.path={bare}"
-    done = pipeline(tmp_path, "audit", "tokenizer=path", file, "builder=[unfixed]")
+    done = pipeline(tmp_path, "audit", "tokenizer=path", file, "builder=[unfixed]", *QUICK)
     assert done.code == 0, done.err
     [row] = done.table("tokenizers").iter_rows(named=True)
     assert (row["status"], row["tokenize"]) == ("ok", "inexact")

@@ -54,8 +54,9 @@ class TokenTable:
 
     @cached_property
     def hash(self) -> str:
-        """sha256 over the table and the tokenize mode."""
-        digest = hashlib.sha256(repr((self.eos, self.tokenize_mode)).encode())
+        """sha256 over the table, the tokenize mode, and whether there is a tokenization at all."""
+        facts = self.eos, self.tokenize_mode, self.tokenize is not None
+        digest = hashlib.sha256(repr(facts).encode())
         for entry in self.engine_bytes:
             digest.update(len(entry).to_bytes(4, "little"))
             digest.update(entry)

@@ -58,13 +58,16 @@ def raw_tokenize(vocab: Vocab) -> Tokenize:
 def probed_tokenize(material: Material) -> Tokenize | None:
     """`tokenize_fn` as the fixed bridge has it: `llama_tokenize` where the probes come back exact.
 
-    A probe that throws counts as inexact. None stands for greedy.
+    A probe that throws, or comes back as an id of no token, counts as inexact. None stands for
+    greedy.
     """
     vocab, tokenize = material.vocab, raw_tokenize(material.vocab)
     for probe in PROBES:
         if not material.survives(probe):
             return None
-        back = b"".join(vocab.piece(token, special=False) for token in tokenize(probe))
-        if back != probe:
+        ids = tokenize(probe)
+        if not all(0 <= token < vocab.n_tokens for token in ids):
+            return None
+        if b"".join(vocab.piece(token, special=False) for token in ids) != probe:
             return None
     return tokenize

@@ -6,10 +6,11 @@ Every stage sends its rows as soon as it has them. An input that cannot be used 
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from pipeline import forge, llama, llguidance_abi, provenance, suites
+from pipeline import forge, gguf_file, llama, llguidance_abi, provenance, suites
 from pipeline.constraint import Llguidance
 from pipeline.errors import LoadRefused, PipelineError
 from pipeline.stages import audit, generate, remote, walk
@@ -37,6 +38,7 @@ def run_job(job: Job, channel: Channel) -> None:
     except (PipelineError, LoadRefused) as refusal:
         channel.send("refused", message=str(refusal))
         return
+    _last_words(file)
     with ExitStack() as stack:
         try:
             model = llama.Model(
@@ -66,6 +68,20 @@ def run_job(job: Job, channel: Channel) -> None:
             if "generate" in job.stages:
                 generate.run(bench)
     channel.send("end")
+
+
+def _last_words(file: Path) -> None:
+    """Name a token text that stands twice: llama.cpp aborts on it and does not say which."""
+    try:
+        tokens = gguf_file.scan(file).tokens()
+    except LoadRefused:
+        return  # llama.cpp has its own words for a broken header
+    seen: dict[bytes, int] = {}
+    for token, text in enumerate(tokens):
+        first = seen.setdefault(text, token)
+        if first != token:
+            print(f"{file.name}: ids {first} and {token} have the text {text!r}", file=sys.stderr)
+            return
 
 
 def _device(wanted: str) -> str:
@@ -103,7 +119,7 @@ def _cases(job: Job) -> dict[Case, Languages]:
                 f"{' '.join(error.split())[:400]}. Mend it, or mark the case "
                 "`invalid_grammar: true` if that is its point."
             )
-        if error is None and case.invalid_grammar:
+        if compiled[case].grammar.no_oracle is None and case.invalid_grammar:
             raise PipelineError(
                 f"suite {case.suite}, case {case.id} is marked `invalid_grammar: true`, but its "
                 "grammar compiles. Remove the mark."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline import audit, exactness, specials
+from pipeline import audit, exactness, provenance, specials
 from pipeline.builders import Tokenize, bridge
 from pipeline.stages.workbench import Workbench
 from pipeline.verdict import End
@@ -14,26 +14,28 @@ from pipeline.worker import Row
 def run(bench: Workbench) -> None:
     """Send `tokenizers`, `tokens`, `masks`, `exactness` and `specials` of every builder."""
     probes = exactness.probes(bench.vocabulary, bench.job.audit_seed)
-    bench.survival.try_all(probes)
+    if any(table.tokenize for table in bench.tables.values()):
+        bench.survival.try_all(probes)
+    facts = _vocabulary_facts(bench)
     for name in bench.job.builders:
         whose: Row = {"tokenizer": bench.job.tokenizer, "builder": name}
         table = bench.tables.get(name)
         if table is None:
-            bench.channel.rows("tokenizers", [_refused_row(bench, whose)])
+            bench.channel.rows("tokenizers", [whose | facts | _refusal(bench, name)])
             continue
         wrong = list(audit.wrong_tokens(bench.vocabulary, table))
         mode = audit.tokenize_mode(table, bench.material)
-        facts = audit.table_row(bench.vocabulary, table, wrong, mode)
         status: Row = {"status": "ok", "reason": ""}
         rows: dict[str, Iterator[Row]] = {
             "tokens": iter(wrong),
-            "masks": audit.mask_rows(bench.vocabulary, table, bench.engine),
+            "masks": audit.mask_rows(bench.vocabulary, table, bench.engine, bench.judge),
             "exactness": _exactness_rows(bench, name, probes),
             "specials": specials.rows(bench.vocabulary, table, bench.engine, bench.judge),
         }
         for kind, found in rows.items():
             bench.channel.rows(kind, (whose | row for row in found))
-        bench.channel.rows("tokenizers", [whose | _vocabulary_facts(bench) | status | facts])
+        counts = audit.table_row(bench.vocabulary, table, wrong, mode)
+        bench.channel.rows("tokenizers", [whose | facts | status | counts])
 
 
 def _exactness_rows(bench: Workbench, name: str, probes: list[bytes]) -> Iterator[Row]:
@@ -41,13 +43,13 @@ def _exactness_rows(bench: Workbench, name: str, probes: list[bytes]) -> Iterato
     tokenizer = bench.engine.tokenizer(table)
     tokenize: Tokenize = table.tokenize or tokenizer.tokenize
     canonical = bridge.raw_tokenize(bench.material.vocab)
-    survives = bench.material.survives
+    survival = bench.survival
     found = exactness.measure(
         bench.vocabulary,
         tokenize,
         canonical if bench.exact_runtime else None,
-        survives if table.tokenize else lambda _: True,
-        probes,
+        survival if table.tokenize else lambda _: True,
+        [probe for probe in probes if survival.tried(probe)] if table.tokenize else probes,
     )
     for probed in found:
         yield {
@@ -69,18 +71,26 @@ def _vocabulary_facts(bench: Workbench) -> Row:
         "eos": vocabulary.eos,
         "eot": vocabulary.eot,
         "end_ids": sorted(vocabulary.end_ids),
+        "tokenize_hash": _tokenize_hash(bench),
         "vocab_hash": vocabulary.hash,
     }
 
 
-def _refused_row(bench: Workbench, whose: Row) -> Row:
-    return (
-        whose
-        | _vocabulary_facts(bench)
-        | {
-            "status": End.BUILDER_REFUSED.value,
-            "reason": bench.refusals[str(whose["builder"])],
-            "n_tokens": bench.vocabulary.n_tokens,
-        }
-        | dict.fromkeys(audit.COUNTS)
-    )
+def _tokenize_hash(bench: Workbench) -> str | None:
+    """sha256 of how the runtime splits the probes; None where none of them is sure to come back.
+
+    Two files of the same tokens may split differently: by their pre-tokenizer.
+    """
+    tokenize = bridge.raw_tokenize(bench.material.vocab)
+    probes = exactness.probes(bench.vocabulary, seed=0)
+    sure = [probe for probe in probes if not bench.vocabulary.may_throw(probe)]
+    return provenance.digest(*(tokenize(probe) for probe in sure)) if sure else None
+
+
+def _refusal(bench: Workbench, builder: str) -> Row:
+    said: Row = {
+        "status": End.BUILDER_REFUSED.value,
+        "reason": bench.refusals[builder],
+        "n_tokens": bench.vocabulary.n_tokens,
+    }
+    return said | dict.fromkeys(audit.COUNTS)

@@ -130,7 +130,7 @@ def _cell_row(bench: Workbench, request: Request) -> Row:
         request,
         vocab_type=bench.vocabulary.type.value,
         device=bench.device,
-        tokenize=table.tokenize_mode if table else None,
+        tokenize=_tokenize(table) if table else None,
         model_sha256=bench.weights,
         vocab_hash=bench.vocabulary.hash,
         table_hash=table.hash if table else None,
@@ -140,6 +140,10 @@ def _cell_row(bench: Workbench, request: Request) -> Row:
         llguidance_lib_sha256=provenance.file_sha256(llguidance_abi.library_path()),
         version=builders.get(request.builder).version,
     )
+
+
+def _tokenize(table: TokenTable) -> str:
+    return table.tokenize_mode if table.tokenize else "greedy"
 
 
 def _refused_row(bench: Workbench, request: Request) -> Row:

@@ -15,6 +15,8 @@ from pipeline.vocabulary import Vocabulary
 
 _AT_ONCE = 200
 """Texts handed to one child; a command line holds them."""
+_ENOUGH = 12
+"""Deaths after which no more is tried at large: each costs a process, and the case is clear."""
 
 
 @dataclass
@@ -27,16 +29,22 @@ class Survival:
 
     def __call__(self, data: bytes) -> bool:
         """Whether `llama_tokenize` of these bytes returns at all."""
-        if not self.vocabulary.may_throw(data):
-            return True
-        self.try_all([data])
-        return self._known[data]
+        if not self.tried(data):
+            self._known[data] = survives(self.file, data)
+        return self._known.get(data, True)
+
+    def tried(self, data: bytes) -> bool:
+        """Whether the answer about these bytes is known."""
+        return data in self._known or not self.vocabulary.may_throw(data)
 
     def try_all(self, texts: Sequence[bytes]) -> None:
-        """Try many texts with few children: each says how far it came before it died."""
+        """Try many texts with few children: each says how far it came before it died.
+
+        After `_ENOUGH` deaths the rest are left untried (`tried`).
+        """
         left = [text for text in texts if self.vocabulary.may_throw(text)]
         left = [text for text in dict.fromkeys(left) if text not in self._known]
-        while left:
+        while left and list(self._known.values()).count(False) < _ENOUGH:
             batch = left[:_AT_ONCE]
             done = _survivors(self.file, batch)
             self._known.update(dict.fromkeys(batch[:done], True))

@@ -135,7 +135,7 @@ def _string_rows(
                 rng = random.Random(f"{grammar.id}/{text!r}")
                 for split, ids in bench.spelling.spellings(text, rng):
                     with closing(start.clone()) as matcher:
-                        got, at = replay.accepts(matcher, ids)
+                        got = replay.accepts(matcher, ids, bench.vocabulary)
                     yield {
                         "tokenizer": bench.job.tokenizer,
                         "builder": builder,
@@ -143,7 +143,7 @@ def _string_rows(
                         "string": text,
                         "split": split,
                         "wanted": wanted,
-                        "accepted": got,
-                        "failed_at": at,
+                        "accepted": got.accepted,
+                        "failed_at": got.failed_at,
                         **replay.outcome(wanted, got, text, language),
                     }

@@ -15,6 +15,7 @@ import platform
 import re
 import shutil
 from dataclasses import asdict, dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from pipeline.errors import ConfigError, InputRefused, ResultsError, SourceError
 from pipeline.job_target import TargetRef
 from pipeline.supervise import Death, supervise
 from pipeline.verdict import Cause, End, Verdict
-from pipeline.worker import FileRef, Job, SuiteRef
+from pipeline.worker import FileRef, Job, SuiteRef, repeats
 
 INVOCATION = "BYTE_EXACT_INVOCATION"
 """Environment variable that all jobs of one command share; a run folder belongs to one command."""
@@ -61,8 +62,10 @@ class _Seen:
 
     refusal: str | None = None
     ended: bool = False
-    cells: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
-    """(builder, suite, case) of every cell that has its row."""
+    cells: set[tuple[str, str, str, int | None]] = field(
+        default_factory=set[tuple[str, str, str, int | None]]
+    )
+    """(builder, suite, case, repeat) of every cell that has its row."""
     builders: set[str] = field(default_factory=set[str])
     """Builders with their row in `tokenizers`."""
     lost: int = 0
@@ -76,7 +79,9 @@ class _Seen:
             case {"type": "end"}:
                 self.ended = True
             case {"type": "rows", "table": "cells", "rows": rows}:
-                self.cells |= {(row["builder"], row["suite"], row["case"]) for row in rows}
+                self.cells |= {
+                    (row["builder"], row["suite"], row["case"], row["repeat"]) for row in rows
+                }
                 self.lost += sum(row["verdict"] in _LOST for row in rows)
                 return len(rows)
             case {"type": "rows", "table": "tokenizers", "rows": rows}:
@@ -124,6 +129,7 @@ def finish(folder: Path, outcomes: list[Outcome], settings: Settings) -> dict[st
     counts = tables.merge(parts, folder)
     _write_reproducers(folder)
     hellos = [m for part in parts for m in tables.messages(part) if m["type"] == "hello"]
+    timings = [m["timings"] for part in parts for m in tables.messages(part) if "timings" in m]
     jobs = [m["job"] for part in parts for m in tables.messages(part) if m["type"] == "job"]
     manifest: dict[str, Any] = {
         "schema_version": tables.SCHEMA_VERSION,
@@ -138,12 +144,13 @@ def finish(folder: Path, outcomes: list[Outcome], settings: Settings) -> dict[st
         "devices": sorted({hello["device"] for hello in hellos}),
         "libraries": hellos[0]["libraries"] if hellos else None,
         "commit": provenance.commit(),
-        "settings": {"engine": asdict(settings.engine), "grammar": asdict(settings.grammar)},
+        "settings": _settings(settings),
         "sources": [_without_paths(job) for job in jobs],
         "volatile": {
             "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "host": platform.node(),
             "platform": platform.platform(),
+            "timings": timings,
             "llama_cpp": hellos[0]["llama_cpp"] if hellos else None,
         },
     }
@@ -151,6 +158,14 @@ def finish(folder: Path, outcomes: list[Outcome], settings: Settings) -> dict[st
     temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     temporary.replace(folder / "manifest.json")
     return manifest
+
+
+def _settings(settings: Settings) -> dict[str, Any]:
+    """What decides outcomes; how fast they come does not."""
+    engine = asdict(settings.engine)
+    del engine["fast_forward"]
+    sampling = asdict(settings.sampling)
+    return {"engine": engine, "grammar": asdict(settings.grammar), "sampling": sampling}
 
 
 def _write_reproducers(folder: Path) -> None:
@@ -252,6 +267,11 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         strings_suite=str(_dataset(strings)) if strings else None,
         audit_seed=settings.audit.seed,
         target=target,
+        fast_forward=settings.engine.fast_forward,
+        temperature=settings.sampling.temperature,
+        top_p=settings.sampling.top_p,
+        sampling_seed=settings.sampling.seed,
+        repeats=settings.repeats,
         llama_lib=settings.runtime.llama_lib,
         llguidance_lib=settings.runtime.llguidance_lib,
     )
@@ -313,7 +333,7 @@ def _work(
     """Run the job in a worker, its messages appended to the part file."""
     total = len(job.builders) * ("audit" in job.stages)
     if "generate" in job.stages:
-        total += len(job.builders) * sum(len(suite.cases) for suite in chosen)
+        total += job.repeats * len(job.builders) * sum(len(suite.cases) for suite in chosen)
     with (
         part.open("a", encoding="utf-8") as journal,
         tqdm(total=total, desc=f"{job.model}/{job.tokenizer}", unit="cell", leave=False) as bar,
@@ -338,31 +358,31 @@ def _bury(job: Job, chosen: list[Chosen], seen: _Seen, part: Path, end: End, rea
     whose = {"tokenizer": job.tokenizer}
     cells: list[dict[str, Any]] = []
     for suite in chosen if "generate" in job.stages else []:
-        for case in suite.cases:
-            for builder in job.builders:
-                if (builder, suite.name, case) in seen.cells:
-                    continue
-                key = (job.target.name, job.model, job.tokenizer, builder, suite.name, case)
-                cells.append(
-                    dict.fromkeys(tables.SCHEMAS["cells"])
-                    | whose
-                    | {
-                        "target": job.target.name,
-                        "model": job.model,
-                        "builder": builder,
-                        "suite": suite.name,
-                        "case": case,
-                        "cell_key": "/".join(key),
-                        "verdict": end.value,
-                        "cause": (
-                            Cause.RUNTIME if end is not End.LOAD_REFUSED else Cause.VOCABULARY
-                        ).value,
-                        "text_valid": False,
-                        "ended": end.value,
-                        "reason": reason,
-                        "seed": job.seed,
-                    }
-                )
+        for case, builder, repeat in product(suite.cases, job.builders, repeats(job.repeats)):
+            if (builder, suite.name, case, repeat) in seen.cells:
+                continue
+            key = (job.target.name, job.model, job.tokenizer, builder, suite.name, case)
+            cells.append(
+                dict.fromkeys(tables.SCHEMAS["cells"])
+                | whose
+                | {
+                    "target": job.target.name,
+                    "model": job.model,
+                    "builder": builder,
+                    "suite": suite.name,
+                    "case": case,
+                    "repeat": repeat,
+                    "cell_key": "/".join(key),
+                    "verdict": end.value,
+                    "cause": (
+                        Cause.RUNTIME if end is not End.LOAD_REFUSED else Cause.VOCABULARY
+                    ).value,
+                    "text_valid": False,
+                    "ended": end.value,
+                    "reason": reason,
+                    "seed": job.seed,
+                }
+            )
     builders = [
         dict.fromkeys(tables.SCHEMAS["tokenizers"])
         | whose

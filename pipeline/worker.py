@@ -4,8 +4,9 @@ A job comes in as one JSON object on standard input; messages go out as one JSON
 llama.cpp and llguidance live here and nowhere else, so that an abort costs one job and becomes a
 verdict. The parent is the one that writes files. Neither polars nor Hydra is imported.
 
-Messages: `hello` (versions, device), `rows` (rows of one table), `refused` (an input that cannot
-be used, with the reason), `end`. A job without `end` has died.
+Messages: `hello` (versions, device), `rows` (rows of one table), `timings` (where the time of
+generation went), `refused` (an input that cannot be used, with the reason), `end`. A job without
+`end` has died.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -61,6 +62,7 @@ class Job:
     device: str
     """`cpu`, `gpu` or `auto`."""
     n_seq: int
+    """0 for automatic."""
     n_threads: int
     """0 for automatic."""
     on_error: str
@@ -80,6 +82,14 @@ class Job:
     audit_seed: int
     target: TargetRef = field(default_factory=TargetRef)
     """Where `generate` happens."""
+    fast_forward: bool = True
+    """Whether a token that comes whatever the logits say is taken without decoding for it."""
+    temperature: float = 0.0
+    """0 for the likeliest token."""
+    top_p: float = 1.0
+    sampling_seed: int = 0
+    repeats: int = 1
+    """Samples of each cell."""
     llama_lib: str | None = None
     """The llama.cpp library to use in place of llama-cpp-python's own."""
     llguidance_lib: str | None = None
@@ -100,6 +110,11 @@ class Job:
     def to_json(self) -> str:
         """The job as a worker reads it."""
         return json.dumps(asdict(self))
+
+
+def repeats(n: int) -> Sequence[int | None]:
+    """What tells the samples of a cell apart: nothing, where there is one."""
+    return range(n) if n > 1 else (None,)
 
 
 class Channel:

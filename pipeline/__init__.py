@@ -7,10 +7,12 @@ output on the bytes a runtime really renders, and writes tables.
     conf/ ──► config ──► run ──► supervise ──► worker ──► stages
                           │                                 │
                           │     sources, fetch ─► forge ─► vocabulary ─► builders/ ─► constraint
-                          │                                 │                            │
-                          │                               audit    oracle ◄── decode ◄───┘
-                          │                                 │         │    (targets/)
-                          ▼                                 ▼         ▼
+                          │                                 │       │                    │
+                          │                               audit     │ oracle ◄─ decode ◄─┘
+                          │                                 │       │   │
+                          │                                 │       └─► targets/ ─► a server
+                          │                                 │           │ replies ◄─────┘
+                          ▼                                 ▼           ▼
                         tables ◄──────── rows ──────── evaluate ◄── validate
                           │                               │
                   summary, compare                    verdict
@@ -18,7 +20,8 @@ output on the bytes a runtime really renders, and writes tables.
 Left to right and top to bottom; nothing flows back. The files, in that order:
 
     __main__, commands   the commands; with config the only ones that know Hydra
-    config               the settings, as typed dataclasses
+    config, config_target
+                         the settings, as typed dataclasses
     errors               step → error → what the user sees
     run                  one job per model and tokenizer; parts merged into a run, once
     supervise            the parent's side of a worker: its messages, its death
@@ -34,9 +37,11 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     constraint           grammar over token table → masks; the engine protocol
     oracle               the same grammar over single bytes; never sees a token table
     targets/, decode     where generation happens; a state machine per cell, batched
+    job_target, replies  which server, as a worker is told; its answers → verdicts
     validate             literal, `re`, JSON; never sees the engine
     verdict, evaluate    facts → verdict; whose fault
     audit                token tables against true bytes
+    cell_rows            the row of a cell, one shape for all targets
     tables, summary      columns as data, Parquet; what the console says
     commands_compare, config_compare
                          the commands `compare` and `baseline`, and their settings

@@ -9,14 +9,15 @@ from pipeline.targets import Request
 from pipeline.worker import Job, Row
 
 OUTCOME = (
-    *("verdict", "cause", "output", "n_tokens", "ended", "lost_at_step", "culprit_step"),
+    *("verdict", "cause", "output", "n_tokens", "n_forced", "n_non_canonical", "ended"),
+    *("lost_at_step", "culprit_step"),
     *("n_legal_bytes", "engine_error", "n_engine_errors", "http_status", "reason", "prompt_ids"),
 )
 """The columns that an outcome fills; None before."""
 
 MADE_BY = (
     *("model_sha256", "vocab_hash", "table_hash", "engine", "llama_cpp", "llama_lib_sha256"),
-    *("llguidance_lib_sha256", "server"),
+    *("llguidance_lib_sha256", "server", "prefix_scheme"),
 )
 """The columns of what made a row, beside its grammar and its seed."""
 

@@ -11,7 +11,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline import config, run, sources, summary
+from pipeline import config, prefix, run, sources, summary
 from pipeline.errors import ConfigError, PipelineError, ResultsError
 
 _GROUPS = (
@@ -106,6 +106,7 @@ def _complain(message: str) -> int:
 def help_screen(exit_codes: str) -> str:
     """The whole program on one screen."""
     groups = "\n".join(_wrapped(f"  {group:11}", ", ".join(_options(group))) for group in _GROUPS)
+    schemes = "|".join((prefix.AUTO, *prefix.SpmPrefixScheme))
     return f"""byte-exact: does constrained generation obey its grammar, to the byte?
 
   python -m pipeline run   [model=…] [tokenizer=…] [grammar=[…]] [builder=[…]] [key=value …]
@@ -118,6 +119,7 @@ Groups and their options:
 {groups}
 
 Keys (with their defaults): model.path, tokenizer.path, grammar.path (your own files, with =path),
+  tokenizer.prefix_scheme={schemes},
   grammar.limit=null, grammar.cases=[], runtime.n_seq=32, runtime.n_threads=0,
   engine.on_error=drop|stop, engine.max_tokens=null, engine.time_limit=600,
   results_dir=results, run.name=<date and time>.   --cfg job shows the whole configuration.

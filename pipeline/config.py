@@ -14,6 +14,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
+from pipeline import prefix
 from pipeline.config_target import TargetConfig
 from pipeline.errors import ConfigError
 from pipeline.job_target import IN_PROCESS
@@ -50,6 +51,14 @@ class SourceConfig:
         fields: dict[str, Any] = {key: getattr(self, key) for key in Source.__dataclass_fields__}
         fields |= {"name": name, "members": tuple(self.members)}
         return Source(**fields)
+
+
+@dataclass
+class TokenizerConfig(SourceConfig):
+    """A tokenizer file, and what it does not say of itself."""
+
+    prefix_scheme: str = prefix.AUTO
+    """Where SentencePiece's dummy prefix goes (`pipeline.prefix`); auto: as the source says."""
 
 
 @dataclass
@@ -144,6 +153,8 @@ class AuditConfig:
     """Grammars that are walked beside the chosen suites: choices at spaces and punctuation."""
     strings_suite: str | None = "strings.yaml"
     """Grammars with strings to accept and reject; null for none."""
+    references: list[str] = field(default_factory=list[str])
+    """Pythons whose reference tokenizers are asked where a prefix goes; `here` for this one."""
 
 
 @dataclass
@@ -159,7 +170,7 @@ class Settings:
     """Everything a run is told."""
 
     model: SourceConfig = field(default_factory=SourceConfig)
-    tokenizer: SourceConfig = field(default_factory=SourceConfig)
+    tokenizer: TokenizerConfig = field(default_factory=TokenizerConfig)
     grammar: GrammarConfig = field(default_factory=GrammarConfig)
     builder: BuildersConfig = field(default_factory=BuildersConfig)
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
@@ -189,6 +200,7 @@ _CHOICES = {
     "runtime.device": ("auto", "cpu", "gpu"),
     "engine.on_error": ("drop", "stop"),
     "engine.oracle": ("auto", "off", "first", "every"),
+    "tokenizer.prefix_scheme": (prefix.AUTO, *prefix.SpmPrefixScheme),
 }
 _STAGES = ("audit", "generate")
 
@@ -226,7 +238,7 @@ def settings(composed: DictConfig) -> Settings:
         raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} is more than llama.cpp's 256.")
     _check_sampling(made)
     made.target.check(made.engine.time_limit)
-    _check_libraries(made.runtime)
+    check_libraries(made.runtime)
     return made
 
 
@@ -244,7 +256,7 @@ def _check_sampling(made: Settings) -> None:
         raise ConfigError("Sampling goes with target=inprocess: servers are asked greedily.")
 
 
-def _check_libraries(runtime: RuntimeConfig) -> None:
+def check_libraries(runtime: RuntimeConfig) -> None:
     """Libraries of one's own must be there, and llama.cpp's under the name it is looked for."""
     for key in ("llama_lib", "llguidance_lib"):
         file = getattr(runtime, key)

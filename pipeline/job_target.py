@@ -7,6 +7,8 @@ from typing import Any
 
 IN_PROCESS, SERVER, OPENAI = "inprocess", "server", "openai"
 NAMES = (IN_PROCESS, SERVER, OPENAI)
+SENTINEL = "sentinel"
+"""The suite whose cases show whether a target enforces at all; see `datasets/sentinel.yaml`."""
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ _special = {
 _n_layer, _n_embd, _n_head, _n_head_kv = (
     _bind(f"llama_model_n_{name}", _I32, _VOID) for name in ("layer", "embd", "head", "head_kv")
 )
+_adds = {name: _bind(f"llama_vocab_get_add_{name}", _BOOL, _VOID) for name in ("bos", "eos")}
 _meta = _bind("llama_model_meta_val_str", _I32, _VOID, ctypes.c_char_p, _VOID, ctypes.c_size_t)
 _decode = _bind("llama_decode", _I32, _VOID, _c.llama_batch)
 _get_logits = _bind("llama_get_logits", _VOID, _VOID)
@@ -109,6 +110,10 @@ class Vocab:
     def special_id(self, name: str) -> int:
         """The id of `bos`, `eos`, `eot`, `nl` or `pad`; -1 if the vocabulary has none."""
         return int(_special[name](self._handle))
+
+    def adds(self, name: str) -> bool:
+        """Whether `add_special` puts the `bos` in front, or the `eos` behind."""
+        return bool(_adds[name](self._handle))
 
     def texts(self) -> list[bytes]:
         """Each token's text as the file spells it, escapes and all (`llama_vocab_get_text`)."""
@@ -224,9 +229,13 @@ class Model:
 
     def meta(self, key: str) -> str | None:
         """A metadata value of the file as text, None where the key is absent."""
-        buffer = ctypes.create_string_buffer(4096)
-        n = _meta(self.handle, key.encode(), buffer, len(buffer))
-        return buffer.value.decode("utf-8", "replace") if n >= 0 else None
+        room = 4096
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            n = _meta(self.handle, key.encode(), buffer, room)
+            if n < room:
+                return buffer.value.decode("utf-8", "replace") if n >= 0 else None
+            room = n + 1
 
     def close(self) -> None:
         """Free the model; harmless when done twice."""

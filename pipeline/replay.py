@@ -36,6 +36,10 @@ class Spelling:
             place += size
         return out
 
+    def greedy(self, text: bytes) -> list[int]:
+        """The ids of `longest`; KeyError where a byte has no token."""
+        return [self._ids[piece][0] for piece in self.longest(text)]
+
     def spellings(self, text: bytes, rng: random.Random) -> Iterator[tuple[str, list[int]]]:
         """(name, ids) of each spelling the vocabulary can write: longest, and two by chance.
 

@@ -14,8 +14,9 @@ from itertools import accumulate
 
 from pipeline import validate
 from pipeline.evaluate import Judged, state_of
+from pipeline.job_target import SENTINEL
 from pipeline.oracle import ByteGrammar, TokenOracle
-from pipeline.suites import SENTINEL, Case
+from pipeline.suites import Case
 from pipeline.targets.answer import Answer
 from pipeline.verdict import Bytes, Cause, Facts, Lost, Verdict, judge
 
@@ -175,7 +176,8 @@ def _cause(verdict: Verdict, lost: Lost, nothing: Cause | None) -> Cause:
 def _reason(
     verdict: Verdict, answer: Answer, lost: Lost, n_legal: int | None, objection: str | None
 ) -> str:
-    where = f"the text leaves the grammar at byte {n_legal}"
+    leaves = f"the text leaves the grammar at byte {n_legal}"
+    where = leaves if n_legal is not None else f"the checker refuses the text: {objection}"
     match verdict:
         case Verdict.OK:
             return ""

@@ -24,7 +24,7 @@ from tqdm import tqdm
 from pipeline import provenance, sources, suites, tables
 from pipeline.config import Settings, data_folder
 from pipeline.errors import ConfigError, InputRefused, ResultsError, SourceError
-from pipeline.job_target import TargetRef
+from pipeline.job_target import SENTINEL, TargetRef
 from pipeline.supervise import Death, supervise
 from pipeline.verdict import Cause, End, Verdict
 from pipeline.worker import FileRef, Job, SuiteRef, repeats
@@ -205,7 +205,7 @@ def _chosen(settings: Settings) -> list[Chosen]:
         raise ConfigError(f"two of the chosen suite files are named alike: {', '.join(names)}.")
     if not target.remote:
         return out
-    others = [suite for suite in out if suite.name != suites.SENTINEL]
+    others = [suite for suite in out if suite.name != SENTINEL]
     return [*others, _sentinel(settings, target)]
 
 
@@ -213,7 +213,7 @@ def _sentinel(settings: Settings, target: TargetRef) -> Chosen:
     """The cases that show whether a server enforces anything; never narrowed."""
     path = _dataset(settings.target.sentinel)
     cases = [c.id for c in suites.load(path).cases if target.carries(c.grammar.kind)]
-    return Chosen(path, suites.SENTINEL, tuple(cases))
+    return Chosen(path, SENTINEL, tuple(cases))
 
 
 def _dataset(file: str) -> Path:
@@ -250,6 +250,7 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         tokenizer=name,
         weights=None,
         tokens=None,
+        prefix_scheme=settings.tokenizer.prefix_scheme,
         seed=model.seed,
         cache=str(sources.cache_dir()),
         builders=(target.label,) if target.remote else tuple(settings.builder.use),
@@ -274,6 +275,7 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         repeats=settings.repeats,
         llama_lib=settings.runtime.llama_lib,
         llguidance_lib=settings.runtime.llguidance_lib,
+        references=tuple(settings.audit.references),
     )
 
 
@@ -414,6 +416,7 @@ def _without_paths(job: dict[str, Any]) -> dict[str, Any]:
         "tokenizer": job["tokenizer"],
         "weights_sha256": job["weights"]["sha256"] if job["weights"] else None,
         "tokens_sha256": job["tokens"]["sha256"] if job["tokens"] else None,
+        "prefix_scheme": job["prefix_scheme"],
         "seed": job["seed"],
         "target": job["target"]["name"],
         "label": job["target"]["label"],

@@ -52,6 +52,17 @@ def sentencepiece_gguf(model_file: Path, out: Path) -> None:
         writer.close()
 
 
+def texts(model_file: Path) -> list[bytes]:
+    """The pieces of a SentencePiece `tokenizer.model`, by id. Raises `LoadRefused` as above."""
+    try:
+        message = _protobuf(model_file.read_bytes())
+        return [
+            _octets(dict(_protobuf(_octets(value)))[1]) for number, value in message if number == 1
+        ]
+    except (ValueError, KeyError, IndexError) as error:
+        raise LoadRefused(f"{model_file}: not a SentencePiece model: {error!r}") from None
+
+
 def _protobuf(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """The (field number, value) pairs of one protobuf message; submessages stay bytes."""
     position = 0

@@ -59,8 +59,6 @@ __all__ = [
 ]
 
 DEFAULT_MAX_TOKENS = 64
-SENTINEL = "sentinel"
-"""The suite whose cases show whether a target enforces at all; see `datasets/sentinel.yaml`."""
 _HEADER = "%llguidance"
 
 

@@ -5,16 +5,19 @@ Rendered from tables alone; bytes of models never reach the terminal raw.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from pipeline import tables
-from pipeline.suites import SENTINEL
+from pipeline.job_target import SENTINEL
 from pipeline.verdict import BADNESS, Verdict
 
 _WORST = 6
+_FIRST = ("unfixed", "fixed", "exact")
+"""Builders whose columns come first, in this order."""
 
 _SAFE = {
     (0, "exact"): "safe: bytes and tokens are exact",
@@ -32,9 +35,11 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     states, walks = tables.read(run, "states"), tables.read(run, "walks")
     if states.height:
         parts.append(_masks(states, walks))
+    parts.append(_prefix(tokenizers, run))
     if cells.height:
         sentinel = pl.col("suite") == SENTINEL
-        parts += [_section8(cells.filter(~sentinel)), _enforcement(cells.filter(sentinel))]
+        mine = cells.filter(~sentinel)
+        parts += [_section8(mine), _greedy_loses(mine), _enforcement(cells.filter(sentinel))]
         parts.append(_worst(cells))
     if manifest["refused"]:
         parts.append("Refused:\n" + "\n".join(f"  {line}" for line in manifest["refused"]))
@@ -105,6 +110,71 @@ def _masks(states: pl.DataFrame, walks: pl.DataFrame) -> str:
     return "Masks against the byte oracle\n" + _grid(rows)
 
 
+def _prefix(tokenizers: pl.DataFrame, run: Path) -> str:
+    """Where implementations put SentencePiece's dummy prefix, with two texts that show it."""
+    declared = dict(tokenizers.select("tokenizer", "prefix_scheme").drop_nulls().iter_rows())
+    told = tables.read(run, "prefix").filter("discriminating")
+    if told.is_empty():
+        return ""
+    rows = [["tokenizer", "implementation", "scheme", "two texts"]]
+    for (tokenizer, who, scheme), group in told.group_by(
+        ["tokenizer", "implementation", "scheme"], maintain_order=True
+    ):
+        ours = str(who).startswith("byte-exact/")
+        if ours and scheme != declared.get(str(tokenizer)):
+            continue
+        ids = dict(group.select("text", "ids").iter_rows())
+        shown = sorted((text for text in ids if " " not in text), key=len, reverse=True)[:2]
+        two = ", ".join(f"{text} → {' '.join(map(str, ids[text]))}" for text in shown)
+        rows.append([str(tokenizer), "prompts of runs" if ours else str(who), str(scheme), two])
+    parts = ["Where SentencePiece's dummy prefix goes\n" + _grid(rows), *_flags(run)]
+    return "\n".join([*parts, *_templates(run)])
+
+
+def _flags(run: Path) -> Iterator[str]:
+    """Section 9: what the two flags of `llama_tokenize` do about the space."""
+    for (tokenizer,), group in tables.read(run, "flags").group_by(
+        ["tokenizer"], maintain_order=True
+    ):
+        added = f"{int(group['space_added'].sum())} of {group.height}"
+        yield f"  {tokenizer}: add_special × parse_special, a space is added in {added}"
+
+
+def _templates(run: Path) -> Iterator[str]:
+    """Whether llama.cpp reads the file's own chat template as the references do."""
+    told = tables.read(run, "templates").filter(pl.col("ids").is_not_null())
+    told = told.filter(pl.col("declared") | ~pl.col("reference").str.starts_with("byte-exact/"))
+    for row in told.iter_rows(named=True):
+        at = row["first_difference"]
+        result = "same ids"
+        if at is not None:
+            one, two = (row[key][at : at + 2] for key in ("llama_pieces", "pieces"))
+            result = f"ids differ from {at} on: llama.cpp {one}, it {two}"
+        what = f"{row['tokenizer']}: chat template, {row['conversation']}"
+        yield f"  {what}, against {row['reference']}: {result}"
+
+
+def _greedy_loses(cells: pl.DataFrame) -> str:
+    """What forcing saves, over the cells that are right under every builder that mends defect B."""
+    able = cells.filter(pl.col("builder").is_in(["fixed", "exact"]))
+    if able["builder"].n_unique() < 2:
+        return ""
+    same = ["model", "tokenizer", "suite", "case"]
+    right = able.group_by(same).agg((pl.col("verdict") == "ok").all().alias("right"))
+    able = able.join(right.filter("right"), on=same, how="semi", maintain_order="left")
+    if able.is_empty():
+        return ""
+    rows = [["tokenizer", "builder", "cells", "tokens", "forced", "steps with a choice"]]
+    rows[0].append("tokens not canonical")
+    keys = ["tokenizer", "builder"]
+    for (tokenizer, builder), group in able.sort(keys).group_by(keys, maintain_order=True):
+        n, forced = int(group["n_tokens"].sum()), int(group["n_forced"].sum())
+        odd = f"{100 * int(group['n_non_canonical'].sum()) / max(n, 1):.0f} %"
+        rows.append([str(tokenizer), str(builder), f"{group.height}", f"{n}", f"{forced}"])
+        rows[-1] += [f"{n - forced}", odd]
+    return "What greedy tokenization loses (cells right under both)\n" + _grid(rows)
+
+
 def _in_words(row: dict[str, Any]) -> str:
     if row["status"] != "ok":
         return f"{row['status']}: {row['reason']}"
@@ -114,7 +184,7 @@ def _in_words(row: dict[str, Any]) -> str:
         return f"NOT SAFE: {row['n_mark_wrong']} tokens are wrongly marked special or text"
     if row["end_is_wrong"]:
         return f"NOT SAFE: the runtime does not stop on the end id {row['claimed_end']}"
-    return _SAFE[0, row["tokenize"]]
+    return _SAFE[0, row["tokenize"]] + (f" ({row['reason']})" if row["reason"] else "")
 
 
 def _section8(cells: pl.DataFrame) -> str:
@@ -122,7 +192,7 @@ def _section8(cells: pl.DataFrame) -> str:
     if not cells.height:
         return ""
     builders = cells["builder"].unique(maintain_order=True).sort().to_list()
-    builders.sort(key=lambda name: (name != "unfixed", name))
+    builders.sort(key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
     rows = [["model", "tokenizer/type", *builders]]
     for (model, tokenizer), group in cells.group_by(["model", "tokenizer"], maintain_order=True):
         kind = group["vocab_type"].drop_nulls().first() or "?"

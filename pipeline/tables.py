@@ -32,6 +32,7 @@ holds a small run of every version.
 
 _S, _I, _B, _Y = pl.String(), pl.Int64(), pl.Boolean(), pl.Binary()
 _IDS = pl.List(pl.Int32())
+_TEXTS = pl.List(pl.String())
 
 SCHEMAS: dict[str, dict[str, pl.DataType]] = {
     "cells": {
@@ -50,6 +51,8 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "text_valid": _B,
         "output": _Y,
         "n_tokens": _I,
+        "n_forced": _I,
+        "n_non_canonical": _I,
         "ended": _S,
         "lost_at_step": _I,
         "culprit_step": _I,
@@ -59,6 +62,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "http_status": _I,
         "reason": _S,
         "tokenize": _S,
+        "prefix_scheme": _S,
         "prompt_ids": _IDS,
         "model_sha256": _S,
         "vocab_hash": _S,
@@ -111,6 +115,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "tokenize_hash": _S,
         "n_disagreements": _I,
         "add_space_prefix": _B,
+        "prefix_scheme": _S,
         "clean_spaces": _B,
         "eos": _I,
         "eot": _I,
@@ -202,6 +207,37 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "suite_file": _S,
         "report": _S,
     },
+    "prefix": {
+        "tokenizer": _S,
+        "text": _S,
+        "implementation": _S,
+        "scheme": _S,
+        "ids": _IDS,
+        "pieces": _TEXTS,
+        "discriminating": _B,
+    },
+    "flags": {
+        "tokenizer": _S,
+        "text": _S,
+        "add_special": _B,
+        "parse_special": _B,
+        "ids": _IDS,
+        "pieces": _TEXTS,
+        "space_added": _B,
+    },
+    "templates": {
+        "tokenizer": _S,
+        "conversation": _S,
+        "text": _S,
+        "reference": _S,
+        "declared": _B,
+        "llama_ids": _IDS,
+        "ids": _IDS,
+        "first_difference": _I,
+        "llama_pieces": _TEXTS,
+        "pieces": _TEXTS,
+        "reason": _S,
+    },
     "strings": {
         "tokenizer": _S,
         "builder": _S,
@@ -228,6 +264,9 @@ SORT_KEYS: dict[str, list[str]] = {
     "walks": ["tokenizer", "builder", "walk"],
     "reproducers": ["tokenizer", "builder", "name"],
     "strings": ["tokenizer", "builder", "grammar", "string", "split"],
+    "prefix": ["tokenizer", "implementation", "text"],
+    "flags": ["tokenizer", "text", "add_special", "parse_special"],
+    "templates": ["tokenizer", "conversation", "reference"],
 }
 """The order of rows, so that the same run gives the same file."""
 

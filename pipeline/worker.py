@@ -52,6 +52,8 @@ class Job:
     """The model's GGUF; None to forge one around the tokenizer."""
     tokens: FileRef | None
     """The tokenizer's file; None where the model brings its own."""
+    prefix_scheme: str
+    """`auto` or a `prefix.SpmPrefixScheme`: how prompts are encoded on SentencePiece."""
     seed: int
     """Of the forged weights."""
     cache: str
@@ -80,6 +82,8 @@ class Job:
     strings_suite: str | None
     """The file of accept/reject strings."""
     audit_seed: int
+    references: tuple[str, ...]
+    """Pythons that are asked for reference tokenizers' ids; `here` stands for this one."""
     target: TargetRef = field(default_factory=TargetRef)
     """Where `generate` happens."""
     fast_forward: bool = True
@@ -105,6 +109,7 @@ class Job:
         )
         data["target"] = TargetRef.from_json(data["target"])
         data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
+        data["references"] = tuple(data["references"])
         return Job(**data)
 
     def to_json(self) -> str:
@@ -157,8 +162,15 @@ def main() -> None:
     job = Job.from_json(json.loads(sys.stdin.readline()))
     threading.Thread(target=_die_with_the_parent, daemon=True).start()
     _choose_libraries(job)
-    from pipeline.stages import run_job
-
+    try:
+        from pipeline.stages import run_job
+    except (OSError, AttributeError, RuntimeError) as error:
+        chosen = [file for file in (job.llama_lib, job.llguidance_lib) if file is not None]
+        if not chosen:
+            raise
+        said = " ".join(str(error).split())[:300]
+        channel.send("refused", message=f"{' or '.join(chosen)} cannot be used: {said}")
+        return
     run_job(job, channel)
 
 

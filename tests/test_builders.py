@@ -38,6 +38,9 @@ RECORDED = dict.fromkeys(("unfixed", "attr_special", "tokenize_fixed"), DETOKENI
 PARSED = {"unfixed", "attr_special", "bytes_fixed"}
 """Builders whose tokenization is `llama_tokenize`, exact or not (defect B)."""
 
+REJECTED = {"special_prefix", "prefix_strip", "no_special_prefix"}
+"""Builders of remedies that do not mend it everywhere (`test_remedies` says where not)."""
+
 
 @pytest.fixture(scope="module")
 def subject(open_vocabulary: Open) -> Callable[[str, str], Subject]:
@@ -51,7 +54,7 @@ def subject(open_vocabulary: Open) -> Callable[[str, str], Subject]:
             material=opened.material,
             engine=opened.engine,
             recorded=RECORDED.get(builder, {}).get(vocabulary, {}),
-            exact=builder not in PARSED,
+            exact=builder not in PARSED | REJECTED,
         )
 
     return made
@@ -92,7 +95,7 @@ def test_builders_share_a_hash_only_where_they_are_the_same(
 def test_fixed_family_has_no_wrong_token(
     subject: Callable[[str, str], Subject], vocabulary: str
 ) -> None:
-    for name in ("fixed", "bytes_fixed"):
+    for name in ("fixed", "bytes_fixed", "exact", *REJECTED):
         one = subject(vocabulary, name)
         assert one.table.claimed == one.vocabulary.true_bytes
 

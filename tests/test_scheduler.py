@@ -306,7 +306,7 @@ class Real:
     ) -> Cell:
         return Cell(
             key=key,
-            prompt=prompt_ids(self.model.vocab, self.vocabulary, prompt),
+            prompt=prompt_ids(self.model.vocab, self.vocabulary, None, prompt),
             matcher=self.engine.compile(self.tables[builder], "lark", grammar),
             max_tokens=limit,
             end_ids=self.vocabulary.end_ids,

@@ -6,7 +6,9 @@ server shows on demand.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,14 +16,17 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from conftest import ROOT, Finished, pipeline
 from faulty_server import CANARY
+
+from pipeline.config_target import TargetConfig
+from pipeline.errors import ConfigError
 
 FAULTY = Path(__file__).parent / "faulty_server.py"
 SCHEMA = {
@@ -75,7 +80,7 @@ def canary() -> Iterator[tuple[str, list[str]]]:
             seen.append(self.path)
             self.send_error(418)
 
-        do_POST = do_CONNECT = do_GET
+        do_POST = do_CONNECT = do_GET  # noqa: N815  # as http.server calls them
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -85,8 +90,8 @@ def canary() -> Iterator[tuple[str, list[str]]]:
 
 
 def write_suite(folder: Path, *cases: dict[str, Any]) -> str:
-    file = folder / "faults.yaml"
-    text = yaml.safe_dump({"suite": "faults", "about": "Faults.", "cases": list(cases)})
+    file = folder / "faults.json"
+    text = json.dumps({"suite": "faults", "about": "Faults.", "cases": list(cases)})
     file.write_text(text, "utf-8")
     return f"grammar.path={file}"
 
@@ -141,7 +146,8 @@ def test_each_fault_is_its_verdict_and_harms_no_other(
     assert (found["verdict"], found["ended"], found["http_status"]) == (verdict, ended, status)
     assert words in found["reason"]
     assert found["builder"] == "faulty"
-    assert (found["output"] is None) == (ended not in {"stop_id", "token_limit"})
+    text = ended in {"stop_id", "token_limit"} or prompt == "other_end"
+    assert (found["output"] is not None) == text
 
 
 def test_the_run_is_whole_and_says_what_was_lost(faults: tuple[Finished, Path]) -> None:
@@ -194,7 +200,7 @@ def test_nothing_but_the_address_is_contacted(
     assert canary[1] == []
 
 
-# --- no server at all ------------------------------------------------------------------------------
+# --- no server at all ----------------------------------------------------------------------------
 
 
 def test_nobody_at_the_address(tmp_path: Path) -> None:
@@ -217,27 +223,39 @@ def test_a_command_that_serves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("given", "words"),
     [
-        (("target.url=ftp://x",), "is no address"),
-        (("target.url=http://x", "target.command='a {port}'"), "names a server that runs"),
-        (("target.command=serve",), "{port}"),
-        (("target.timeout=600",), "less than engine.time_limit=600"),
-        (("target.slots=0",), "target.slots=0 is too small"),
-        (("target.api=words",), "there is chat, completions"),
-        (("stages=[audit]",), "audit goes with target=inprocess"),
-        (("target=openai", "grammar=half_free"), "carries JSON Schemas only"),
+        ({"url": "ftp://x"}, "is no address"),
+        ({"url": "http://x:y"}, "is no address"),
+        ({"url": "http://x", "command": "a {port}"}, "names a server that runs"),
+        ({"command": "serve"}, "{port}"),
+        ({"timeout": 600.0}, "less than engine.time_limit=600"),
+        ({"slots": 0}, "target.slots=0 is too small"),
+        ({"api": "words"}, "there is chat, completions"),
+        ({"name": "nobody"}, "there is inprocess, server, openai"),
     ],
 )
-def test_what_cannot_be_meant(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
-    given = arguments if arguments[0].startswith("target=") else ("target=server", *arguments)
-    done = pipeline(tmp_path, "run", *given)
+def test_what_cannot_be_meant(given: dict[str, Any], words: str) -> None:
+    target = replace(TargetConfig(name="server"), **given)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        target.check(600.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("audit", "target=server"), "audit goes with target=inprocess"),
+        (("run", "target=openai", "grammar=half_free"), "carries JSON Schemas only"),
+    ],
+)
+def test_what_a_server_cannot_do(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    done = pipeline(tmp_path, *arguments)
     assert done.code == 2
     assert words in done.err, done.err
     assert not done.folder.exists()
 
 
-# --- the leash -------------------------------------------------------------------------------------
+# --- the leash -----------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
@@ -245,8 +263,10 @@ def test_what_cannot_be_meant(arguments: tuple[str, ...], words: str, tmp_path: 
 def test_a_started_server_never_outlives_the_run(number: signal.Signals, tmp_path: Path) -> None:
     suite = write_suite(tmp_path, case("hang", SCHEMA))
     run = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "run", *ONE, "grammar=path", suite]
-        + [command(tmp_path), f"results_dir={tmp_path}", "run.name=run"],
+        [
+            *(sys.executable, "-m", "pipeline", "run", *ONE, "grammar=path", suite),
+            *(command(tmp_path), f"results_dir={tmp_path}", "run.name=run"),
+        ],
         cwd=ROOT,
         env=os.environ.copy(),
         stdout=subprocess.DEVNULL,

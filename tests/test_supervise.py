@@ -27,6 +27,7 @@ def job(file: Path, **changes: Any) -> Job:
         "tokenizer": "faulty",
         "weights": None,
         "tokens": FileRef(os.fspath(file), "0" * 64),
+        "prefix_scheme": "auto",
         "seed": 0,
         "cache": os.fspath(sources.cache_dir()),
         "builders": ("fixed",),
@@ -43,6 +44,7 @@ def job(file: Path, **changes: Any) -> Job:
         "walks_suite": os.fspath(ROOT / "datasets" / "walks.yaml"),
         "strings_suite": None,
         "audit_seed": 0,
+        "references": (),
     }
     known = {name: value for name, value in plain.items() if name in Job.__dataclass_fields__}
     return Job(**known | changes)

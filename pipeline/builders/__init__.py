@@ -4,6 +4,8 @@ A builder turns a vocabulary into a `TokenTable`: what it *claims* the bytes of 
 which tokens are special, which id ends a text, and how bytes become tokens. `unfixed` and `fixed`
 follow llama.cpp's `common/llguidance.cpp` before and after the fix; `bytes_fixed` and
 `tokenize_fixed` are the two halves of it, so that a failure can be laid at one defect's door.
+`exact` is the better fix; `special_prefix`, `prefix_strip` and `no_special_prefix` are those that
+were thought of and rejected.
 
 To add one: a file here with a `Builder` decorated by `@register`, its `conf/builder/<name>.yaml`,
 and a test. No other file changes.
@@ -43,6 +45,15 @@ class TokenTable:
     """Bytes to ids; None lets the engine tokenize greedily and never force."""
     tokenize_mode: str
     """Tables of equal bytes and equal mode make the same native tokenizer."""
+    note: str = ""
+    """What a user should know of the table, such as why it cannot be exact."""
+    guarded: bool = False
+    """Whether the tokenization never hands `llama_tokenize` bytes that it may die of."""
+
+    @property
+    def calls_llama(self) -> bool:
+        """Whether tokenizing calls `llama_tokenize` on whatever it gets, and so may die of it."""
+        return self.tokenize is not None and not self.guarded
 
     @cached_property
     def engine_bytes(self) -> list[bytes]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline import forge, gguf_file, llama, llguidance_abi, provenance, suites
 from pipeline.constraint import Llguidance
 from pipeline.errors import LoadRefused, PipelineError
-from pipeline.stages import audit, generate, remote, walk
+from pipeline.stages import audit, generate, place, remote, walk
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
 from pipeline.vocabulary import read
@@ -54,20 +54,28 @@ def run_job(job: Job, channel: Channel) -> None:
         bench = Workbench(
             job, channel, model, weights, file, engine, device, read(model), languages
         )
-        if job.target.remote:
-            try:
-                remote.run(bench)
-            except PipelineError as refusal:
-                channel.send("refused", message=str(refusal))
-                return
-        else:
-            bench.build()
-            if "audit" in job.stages:
-                audit.run(bench)
-                walk.run(bench)
-            if "generate" in job.stages:
-                generate.run(bench)
+        try:
+            _work(bench)
+        except PipelineError as refusal:
+            channel.send("refused", message=str(refusal))
+            return
     channel.send("end")
+
+
+def _work(bench: Workbench) -> None:
+    """The stages; what a user has declared wrongly is met in the first of them."""
+    stages = bench.job.stages
+    if bench.job.target.remote:
+        remote.run(bench)
+        return
+    if "audit" in stages:
+        place.run(bench)
+    bench.build()
+    if "audit" in stages:
+        audit.run(bench)
+        walk.run(bench)
+    if "generate" in stages:
+        generate.run(bench)
 
 
 def _last_words(file: Path) -> None:

@@ -25,7 +25,7 @@ def run(bench: Workbench) -> None:
             continue
         wrong = list(audit.wrong_tokens(bench.vocabulary, table))
         mode = audit.tokenize_mode(table, bench.material)
-        status: Row = {"status": "ok", "reason": ""}
+        status: Row = {"status": "ok", "reason": table.note}
         rows: dict[str, Iterator[Row]] = {
             "tokens": iter(wrong),
             "masks": audit.mask_rows(bench.vocabulary, table, bench.engine, bench.judge),
@@ -42,14 +42,13 @@ def _exactness_rows(bench: Workbench, name: str, probes: list[bytes]) -> Iterato
     table = bench.tables[name]
     tokenizer = bench.engine.tokenizer(table)
     tokenize: Tokenize = table.tokenize or tokenizer.tokenize
-    canonical = bridge.raw_tokenize(bench.material.vocab)
     survival = bench.survival
     found = exactness.measure(
         bench.vocabulary,
         tokenize,
-        canonical if bench.exact_runtime else None,
-        survival if table.tokenize else lambda _: True,
-        [probe for probe in probes if survival.tried(probe)] if table.tokenize else probes,
+        bench.canonical,
+        survival if table.calls_llama else lambda _: True,
+        [probe for probe in probes if survival.tried(probe)] if table.calls_llama else probes,
     )
     for probed in found:
         yield {
@@ -67,6 +66,7 @@ def _vocabulary_facts(bench: Workbench) -> Row:
         "vocab_type": vocabulary.type.value,
         "n_disagreements": len(vocabulary.disagreements),
         "add_space_prefix": vocabulary.add_space_prefix,
+        "prefix_scheme": bench.scheme,
         "clean_spaces": vocabulary.clean_spaces,
         "eos": vocabulary.eos,
         "eot": vocabulary.eot,

@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from itertools import product
 
-from pipeline import builders, cell_rows, llama, llguidance_abi, provenance
+from pipeline import builders, cell_rows, llama, llguidance_abi, provenance, walks
 from pipeline.builders import TokenTable, bridge
 from pipeline.choice import Sampling
 from pipeline.constraint import Mask
@@ -39,6 +39,7 @@ def run(bench: Workbench) -> None:
             sampling=Sampling(bench.job.temperature, bench.job.top_p, bench.job.sampling_seed),
         ),
         observe=None if bench.judged_masks == "off" else watcher.observe,
+        encoder=bench.prompt_encoder,
     )
     requests = list(_requests(bench))
     watcher.requests = {request.identity: request for request in requests}
@@ -67,6 +68,8 @@ def run(bench: Workbench) -> None:
             "text_valid": judged.text_valid,
             "output": judged.output,
             "n_tokens": len(transcript.steps),
+            "n_forced": sum(step.origin is Origin.FORCED for step in transcript.steps),
+            "n_non_canonical": _n_non_canonical(bench, transcript),
             "ended": transcript.end.value,
             "lost_at_step": loss.step if loss else None,
             "culprit_step": judged.culprit,
@@ -81,6 +84,13 @@ def run(bench: Workbench) -> None:
         bench.channel.rows("cells", [row])
     if able:
         bench.channel.send("timings", timings=_timings(bench, target, tokens))
+
+
+def _n_non_canonical(bench: Workbench, transcript: Transcript) -> int:
+    """Tokens that stand where the canonical split of the same text has others."""
+    pieces = [bench.vocabulary.rendered[step.token] for step in transcript.steps]
+    pieces = [piece for piece in pieces if piece]
+    return walks.n_non_canonical(pieces, bench.canonical_pieces(b"".join(pieces)))
 
 
 class _Watcher:
@@ -163,6 +173,7 @@ def _cell_row(bench: Workbench, request: Request) -> Row:
         llama_cpp=provenance.versions()["llama-cpp-python"],
         llama_lib_sha256=provenance.file_sha256(llama.library_path()),
         llguidance_lib_sha256=provenance.file_sha256(llguidance_abi.library_path()),
+        prefix_scheme=bench.scheme,
         version=builders.get(request.builder).version,
     )
 

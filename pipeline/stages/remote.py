@@ -9,10 +9,9 @@ from itertools import chain
 
 from pipeline import cell_rows, replies
 from pipeline.errors import PipelineError
-from pipeline.job_target import OPENAI
+from pipeline.job_target import OPENAI, SENTINEL
 from pipeline.oracle import ByteGrammar
 from pipeline.stages.workbench import Workbench
-from pipeline.suites import SENTINEL
 from pipeline.targets import Request, openai, prompt_ids
 from pipeline.targets.answer import Answer, Interface
 from pipeline.targets.openai import OpenAI
@@ -64,7 +63,7 @@ def _enforced(answers: Sequence[tuple[Request, Answer]]) -> dict[str, bool]:
 
 
 def _encode(bench: Workbench, prompt: str) -> tuple[int, ...]:
-    return prompt_ids(bench.model.vocab, bench.vocabulary, prompt)
+    return prompt_ids(bench.model.vocab, bench.vocabulary, bench.prompt_encoder, prompt)
 
 
 def _requests(bench: Workbench) -> Iterator[Request]:
@@ -155,6 +154,7 @@ def _cell_row(bench: Workbench, server: Provided, request: Request) -> Row:
         vocab_hash=bench.vocabulary.hash,
         llama_lib_sha256=server.sha256,
         server=server.version,
+        prefix_scheme=None if bench.job.target.name == OPENAI else bench.scheme,
         version=cell_rows.asked_as(bench.job.target),
     )
 

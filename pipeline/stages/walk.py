@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline import provenance, replay, reproduce, specials, suites, walks
-from pipeline.builders import TokenTable, bridge
+from pipeline.builders import TokenTable
 from pipeline.constraint import Matcher
 from pipeline.masks import FAULTS, MaskVerdict
 from pipeline.oracle import ByteGrammar
@@ -89,7 +89,7 @@ def _walk_row(bench: Workbench, builder: str, name: str, walk: Walk) -> Row:
         "walk": name,
         "strategy": walk.strategy.value,
         "n_steps": len(walk.tokens),
-        "n_non_canonical": walks.n_non_canonical(pieces, _canonical(bench, walk.text)),
+        "n_non_canonical": walks.n_non_canonical(pieces, bench.canonical_pieces(walk.text)),
         "ended": walk.ended,
         "accepting": walk.accepting,
         "text": walk.text,
@@ -107,16 +107,6 @@ def _walk_verdict(walk: Walk) -> str:
     if walk.ended == "stop_id" and (walk.objection or not walk.accepting):
         return "checker_disagrees" if walk.accepting else "not_accepting"
     return worst.value
-
-
-def _canonical(bench: Workbench, text: bytes) -> list[bytes]:
-    """The runtime's own spelling where it is exact, else the longest token at each place."""
-    if bench.exact_runtime and not bench.vocabulary.may_throw(text):
-        ids = bridge.raw_tokenize(bench.material.vocab)(text)
-        pieces = [bench.vocabulary.true_bytes[token] for token in ids]
-        if b"".join(pieces) == text:
-            return pieces
-    return bench.spelling.longest(text)
 
 
 def _string_rows(

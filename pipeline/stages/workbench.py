@@ -8,15 +8,17 @@ from functools import cached_property
 from pathlib import Path
 
 from pipeline import builders, llama
-from pipeline.builders import Material, TokenTable, bridge
+from pipeline.builders import Material, Tokenize, TokenTable, bridge
 from pipeline.constraint import Llguidance
-from pipeline.errors import BuilderRefused
+from pipeline.errors import BuilderRefused, PipelineError
 from pipeline.masks import Finding, MaskJudge
 from pipeline.oracle import TokenOracle
+from pipeline.prefix import AUTO, SpmPrefixScheme, declared
 from pipeline.replay import Spelling
+from pipeline.spm import SpmEncoder
 from pipeline.stages.survival import Survival
 from pipeline.suites import Case
-from pipeline.vocabulary import Vocabulary
+from pipeline.vocabulary import VocabType, Vocabulary
 from pipeline.walks import Languages
 from pipeline.worker import Channel, Job, Row
 
@@ -92,6 +94,61 @@ class Workbench:
             "engine_free": finding.engine_free or None,
             "reason": finding.reason,
         }
+
+    @cached_property
+    def scheme(self) -> SpmPrefixScheme | None:
+        """The prefix scheme of a SentencePiece vocabulary; None for any other.
+
+        Raises `PipelineError` where one is declared for a vocabulary that has no prefix to place.
+        """
+        tokens, wanted = self.job.tokens, self.job.prefix_scheme
+        if self.vocabulary.type is not VocabType.SPM:
+            if wanted not in (AUTO, SpmPrefixScheme.NONE):
+                raise PipelineError(
+                    f"tokenizer.prefix_scheme={wanted}: the vocabulary of {self.job.tokenizer} is "
+                    f"of type {self.vocabulary.type}, which has no such prefix. Leave it out."
+                )
+            return None
+        return declared(
+            wanted,
+            adds_prefix=self.vocabulary.add_space_prefix,
+            is_gguf=tokens is None or tokens.format == "gguf",
+            sha256=tokens.sha256 if tokens else None,
+        )
+
+    @cached_property
+    def native_scheme(self) -> SpmPrefixScheme | None:
+        """The scheme that llama.cpp itself follows."""
+        if self.vocabulary.type is not VocabType.SPM:
+            return None
+        return declared(AUTO, adds_prefix=self.vocabulary.add_space_prefix, is_gguf=True)
+
+    @cached_property
+    def prompt_encoder(self) -> SpmEncoder | None:
+        """What encodes prompts; None where llama.cpp does."""
+        if self.scheme is None or self.scheme is self.native_scheme:
+            return None
+        return SpmEncoder(self.vocabulary, self.scheme)
+
+    @cached_property
+    def canonical(self) -> Tokenize | None:
+        """The split that a model was trained on, byte-exact; None where there is none.
+
+        SentencePiece without its prefix, or `llama_tokenize` where it gives the probes back.
+        """
+        if self.vocabulary.type is VocabType.SPM and not self.vocabulary.tokenize_can_throw:
+            return SpmEncoder.lossless(self.vocabulary).encode
+        return bridge.raw_tokenize(self.model.vocab) if self.exact_runtime else None
+
+    def canonical_pieces(self, text: bytes) -> list[bytes]:
+        """The canonical split of a text, else the longest token at each place."""
+        if self.canonical is not None and (
+            self.vocabulary.type is VocabType.SPM or not self.vocabulary.may_throw(text)
+        ):
+            pieces = [self.vocabulary.true_bytes[token] for token in self.canonical(text)]
+            if b"".join(pieces) == text:
+                return pieces
+        return self.spelling.longest(text)
 
     @property
     def judged_masks(self) -> str:

@@ -14,6 +14,7 @@ from pipeline.suites import Case
 
 if TYPE_CHECKING:
     from pipeline.llama import Vocab
+    from pipeline.spm import SpmEncoder
     from pipeline.vocabulary import Vocabulary
 
 
@@ -40,11 +41,22 @@ class Request:
         return f"{self.case.suite}/{self.case.id}#{self.repeat or 0}"
 
 
-def prompt_ids(vocab: Vocab, vocabulary: Vocabulary, prompt: str) -> tuple[int, ...]:
+def prompt_ids(
+    vocab: Vocab, vocabulary: Vocabulary, encoder: SpmEncoder | None, prompt: str
+) -> tuple[int, ...]:
     """The prompt as llama.cpp's server encodes it (`add_special`, `parse_special`).
 
-    A vocabulary that adds nothing of its own to an empty prompt still needs one token to start
-    from: its BOS, else id 0.
+    Under another prefix scheme it is encoded by `encoder`, with the same tokens added. A vocabulary
+    that adds nothing of its own to an empty prompt still needs one token to start from: its BOS,
+    else id 0.
     """
-    ids = vocab.tokenize(prompt.encode(), add_special=True, parse_special=True)
+    data = prompt.encode()
+    if encoder is None:
+        ids = vocab.tokenize(data, add_special=True, parse_special=True)
+    else:
+        ids = [
+            *([vocabulary.bos] if vocab.adds("bos") else []),
+            *encoder.encode(data),
+            *([vocabulary.eos] if vocab.adds("eos") else []),
+        ]
     return tuple(ids) or (max(vocabulary.bos, 0),)

@@ -14,6 +14,7 @@ from pipeline.constraint import Engine
 from pipeline.decode import Transcript
 from pipeline.errors import LoadRefused
 from pipeline.scheduler import Scheduler
+from pipeline.spm import SpmEncoder
 from pipeline.stopwatch import Stopwatch
 from pipeline.targets import Request, prompt_ids
 from pipeline.vocabulary import Vocabulary
@@ -56,7 +57,9 @@ class InProcess:
         engine: Engine,
         decoding: Decoding,
         observe: decode.Observer | None = None,
+        encoder: SpmEncoder | None = None,
     ) -> None:
+        """`encoder` encodes prompts where a tokenizer's prefix scheme is not llama.cpp's own."""
         self.stopwatch = Stopwatch()
         """Where the time of `generate` went."""
         self.n_seq = 0
@@ -67,13 +70,17 @@ class InProcess:
         self._engine = engine
         self._decoding = decoding
         self._observe = observe
+        self._encoder = encoder
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:
         """All requests with their transcripts, each as it ends."""
         if not requests:
             return
         vocab, vocabulary, how = self._model.vocab, self._vocabulary, self._decoding
-        prompts = [prompt_ids(vocab, vocabulary, request.case.prompt) for request in requests]
+        prompts = [
+            prompt_ids(vocab, vocabulary, self._encoder, request.case.prompt)
+            for request in requests
+        ]
         longest = max(
             len(prompt) + request.max_tokens
             for prompt, request in zip(prompts, requests, strict=True)

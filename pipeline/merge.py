@@ -1,0 +1,164 @@
+"""SentencePiece's merge as llama.cpp does it: the best-scored pair first, the leftmost of equals.
+
+Symbols are characters; a pair that spells a token can be merged, and merging goes on until no
+pair can. Written against `llm_tokenizer_spm_session` in llama.cpp's `src/llama-vocab.cpp`, whose
+result it equals; the ways to it are its own. A short text is merged over a list, which is fast
+because it is short. A long one is merged in pieces where that is provably the same
+(`_keep_apart`), so that the time grows with the text and not with its square, whatever the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+
+Scores = Mapping[str, float]
+"""The score of every text that is a token, none of them -inf."""
+
+SHORT = 96
+"""Characters up to which a list beats a heap."""
+_WINDOW = 64
+_TOO_LONG = 1024
+"""Characters of a piece above which a long text is merged in one go, in n log n."""
+_NEVER = float("-inf")
+
+
+Story = list[tuple[float, str, str]]
+"""Of each merge in order: its score, then the first and the last symbol after it."""
+
+
+def merge(text: str, scores: Scores) -> list[str]:
+    """The tokens and left-over characters of a text, in order."""
+    return _over_list(text, scores)[0] if len(text) <= SHORT else _in_pieces(text, scores)
+
+
+def _over_list(text: str, scores: Scores) -> tuple[list[str], Story]:
+    """Merge a short text: its tokens, and the story of its two ends."""
+    score = scores.get
+    symbols = list(text)
+    pairs = [score(one + two, _NEVER) for one, two in pairwise(symbols)]
+    story: Story = []
+    while pairs:
+        best = max(pairs)
+        if best == _NEVER:
+            break
+        at = pairs.index(best)
+        merged = symbols[at] = symbols[at] + symbols[at + 1]
+        del symbols[at + 1], pairs[at]
+        if at:
+            pairs[at - 1] = score(symbols[at - 1] + merged, _NEVER)
+        if at < len(pairs):
+            pairs[at] = score(merged + symbols[at + 1], _NEVER)
+        story.append((best, symbols[0], symbols[-1]))
+    return symbols, story
+
+
+def _over_heap(text: str, scores: Scores) -> tuple[list[str], Story]:
+    """The same for a text of any length; a symbol is known by where it begins."""
+    n, score = len(text), scores.get
+    end = [*range(1, n + 1)]  # of the symbol that begins here; 0 once that is merged away
+    before = [*range(-1, n)]  # where the symbol before begins
+    found = [score(text[i : i + 2], _NEVER) for i in range(n - 1)]
+    heap = [(-best, i, i + 1, i + 2) for i, best in enumerate(found) if best != _NEVER]
+    heapify(heap)
+    story: Story = []
+    first, last = text[0], text[-1]
+    while heap:
+        cost, left, middle, right = heappop(heap)
+        if end[left] != middle or end[middle] != right:
+            continue  # one of the two has grown or is gone
+        end[left], end[middle] = right, 0
+        if right < n:
+            before[right] = left
+            if (best := score(text[left : end[right]], _NEVER)) != _NEVER:
+                heappush(heap, (-best, left, right, end[right]))
+        else:
+            last = text[left:]
+        if left == 0:
+            first = text[:right]
+        elif (best := score(text[before[left] : right], _NEVER)) != _NEVER:
+            heappush(heap, (-best, before[left], left, right))
+        story.append((-cost, first, last))
+    tokens: list[str] = []
+    place = 0
+    while place < n:
+        tokens.append(text[place : end[place]])
+        place = end[place]
+    return tokens, story
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A text merged on its own."""
+
+    text: str
+    tokens: list[str]
+    story: Story
+
+    def cut(self) -> int:
+        """The last token boundary in the first three quarters, else the first one there is."""
+        best = place = 0
+        for token in self.tokens:
+            place += len(token)
+            if best and place > _WINDOW * 3 // 4:
+                break
+            best = place
+        return best
+
+
+def _keep_apart(left: _Piece, right: _Piece, scores: Scores) -> bool:
+    """Whether merging two neighbours together is the same as merging each alone.
+
+    It is unless the pair across the boundary is at some moment the best one. What either side
+    does until then is what it does alone, and the whole always takes the better of both sides'
+    next merges (of equals the left one's), so the two stories are run against each other.
+    """
+    a, b = left.story, right.story
+    i = j = 0
+    ending, beginning = left.text[-1], right.text[0]
+    while True:
+        across = scores.get(ending + beginning, _NEVER)
+        next_left = a[i][0] if i < len(a) else _NEVER
+        next_right = b[j][0] if j < len(b) else _NEVER
+        if across > next_left and across >= next_right and across != _NEVER:
+            return False
+        if next_left == next_right == _NEVER:
+            return True
+        if next_left >= next_right:
+            ending = a[i][2]
+            i += 1
+        else:
+            beginning = b[j][1]
+            j += 1
+
+
+def _in_pieces(text: str, scores: Scores) -> list[str]:
+    """Merge in pieces that keep apart; equal pieces, as in a run of one character, only once."""
+    pieces: dict[str, _Piece] = {}
+    apart: dict[tuple[str, str], bool] = {}
+
+    def alone(part: str) -> _Piece:
+        if part not in pieces:
+            way = _over_list if len(part) <= SHORT else _over_heap
+            pieces[part] = _Piece(part, *way(part, scores))
+        return pieces[part]
+
+    def keep_apart(one: str, two: str) -> bool:
+        if (one, two) not in apart:
+            apart[one, two] = _keep_apart(alone(one), alone(two), scores)
+        return apart[one, two]
+
+    done: list[str] = []
+    place = 0
+    while place < len(text):
+        window = text[place : place + _WINDOW]
+        piece = window if len(window) < _WINDOW else window[: alone(window).cut()]
+        place += len(piece)
+        while done and not keep_apart(done[-1], piece):
+            piece = done.pop() + piece
+            if len(piece) > _TOO_LONG:
+                return _over_heap(text, scores)[0]
+        done.append(piece)
+    return [token for piece in done for token in alone(piece).tokens]

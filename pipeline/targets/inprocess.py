@@ -13,7 +13,7 @@ from pipeline.choice import Sampling
 from pipeline.constraint import Engine
 from pipeline.decode import Transcript
 from pipeline.errors import LoadRefused
-from pipeline.scheduler import Scheduler
+from pipeline.scheduler import Scheduler, lone_row_differs
 from pipeline.spm import SpmEncoder
 from pipeline.stopwatch import Stopwatch
 from pipeline.targets import Request, prompt_ids
@@ -95,6 +95,7 @@ class InProcess:
                 n_seq=self.n_seq,
                 n_mask_threads=how.n_mask_threads,
                 fast_forward=how.fast_forward,
+                never_alone=lone_row_differs(context),
                 sampling=how.sampling,
                 stopwatch=self.stopwatch,
             )
@@ -113,7 +114,7 @@ class InProcess:
             try:
                 return llama.Context(
                     self._model,
-                    n_seq=self.n_seq,
+                    n_seq=max(self.n_seq, 2),
                     n_ctx_seq=n_ctx_seq,
                     n_batch=max(_BATCH[how.device], self.n_seq),
                     n_threads=how.n_threads,

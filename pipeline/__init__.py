@@ -15,7 +15,7 @@ output on the bytes a runtime really renders, and writes tables.
                           ▼                                 ▼           ▼
                         tables ◄──────── rows ──────── evaluate ◄── validate
                           │                               │
-                  summary, compare                    verdict
+          summary, compare ──► report                 verdict
 
 Left to right and top to bottom; nothing flows back. The files, in that order:
 
@@ -44,11 +44,13 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     cell_rows            the row of a cell, one shape for all targets
     tables, summary      columns as data, Parquet; what the console says
     commands_compare, config_compare
-                         the commands `compare` and `baseline`, and their settings
+                         the commands `compare` and `baseline`; their settings and `report`'s
     sides, baseline      a run, a part of one, or the committed verdicts, as a side to compare
     alike, pairing, table_changes, repeats, compare
                          two sides → what got worse; reads tables only
     comparison_out/, visible
                          console, Markdown, JUnit, JSON, annotations; nothing raw
+    commands_report, report/
+                         the command `report`: tables and a comparison → a static site
     provenance           versions, hashes, commit
 """

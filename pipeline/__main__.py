@@ -1,12 +1,12 @@
-"""The commands: `python -m pipeline run|audit|compare|baseline …`, with one override syntax."""
+"""The commands: `python -m pipeline run|audit|compare|baseline|report …`, one override syntax."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-EXIT_CODES = """Exit codes: 0 complete; 1 complete, but cells were lost (a native process died or
-hung); 2 usage or input. Verdicts never change the exit code."""
+EXIT_CODES = """Exit codes: 0 complete; 1 complete, but cells were lost (a native process or a
+server died or hung); 2 usage or input. Verdicts never change the exit code."""
 
 
 def main(arguments: list[str]) -> int:
@@ -16,6 +16,10 @@ def main(arguments: list[str]) -> int:
         from pipeline import commands_compare
 
         return commands_compare.main(command, overrides)
+    if command == "report":
+        from pipeline import commands_report
+
+        return commands_report.main(overrides)
     if command in {"-h", "--help", "help"} or {"-h", "--help"} & set(overrides):
         from pipeline.commands import help_screen
 
@@ -23,7 +27,7 @@ def main(arguments: list[str]) -> int:
         return 0
     if command not in {"run", "audit"}:
         print(
-            f"There is no command {command!r}; there is run, audit, compare, baseline. "
+            f"There is no command {command!r}; there is run, audit, compare, baseline, report. "
             "`python -m pipeline --help` explains them.",
             file=sys.stderr,
         )

@@ -114,6 +114,7 @@ def help_screen(exit_codes: str) -> str:
   python -m pipeline run -m tokenizer=a,b,c        every combination (multirun), one results folder
   python -m pipeline compare before.run=… after.run=…   what got worse; compare --help, and
   python -m pipeline baseline save|show                 a baseline to commit and to gate on
+  python -m pipeline report                             the latest run as a dashboard; report --help
 
 Groups and their options:
 {groups}
@@ -121,6 +122,8 @@ Groups and their options:
 Keys (with their defaults): model.path, tokenizer.path, grammar.path (your own files, with =path),
   tokenizer.prefix_scheme={schemes},
   grammar.limit=null, grammar.cases=[], runtime.n_seq=32, runtime.n_threads=0,
+  runtime.llama_lib=null, runtime.llguidance_lib=null (libraries of your own),
+  target.url=null, target.command=null, target.label=<program> (target=server or openai),
   engine.on_error=drop|stop, engine.max_tokens=null, engine.time_limit=600,
   results_dir=results, run.name=<date and time>.   --cfg job shows the whole configuration.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pipeline.config_compare import CompareConfig
+    from pipeline.config_compare import SidesConfig
     from pipeline.sides import Side
 
 EXIT_CODES = {
@@ -84,15 +84,14 @@ def main(command: str, arguments: list[str]) -> int:
 
 
 def _compare(overrides: list[str]) -> int:
-    from pipeline import alike, compare, comparison_out
+    from pipeline import compare, comparison_out
     from pipeline.comparison_out import console, github
     from pipeline.config_compare import CompareConfig, composed
 
     settings = composed(CompareConfig, overrides, "compare")
     _known("fail_on", [settings.fail_on], compare.FAIL_ON)
-    _known("allow", settings.allow, alike.ALLOW)
-    before, after = _sides(settings)
-    comparison = compare.compare(before, after, settings.allow)
+    before, after = both(settings)
+    comparison = compare.compare(before, after, allowed(settings))
     if settings.out is not None:
         comparison_out.write_all(comparison, Path(settings.out), settings.fail_on)
     _say(console.text(comparison, settings.fail_on, max(settings.limit, 0)))
@@ -120,8 +119,16 @@ def _known(key: str, values: list[str], known: tuple[str, ...]) -> None:
             raise ConfigError(f"{key}: {value!r} is not known; there is {', '.join(known)}.")
 
 
-def _sides(settings: CompareConfig) -> tuple[Side, Side]:
-    """Both sides, from what was given of each."""
+def allowed(settings: SidesConfig) -> list[str]:
+    """What the sides may differ in, each a known word; raises ConfigError."""
+    from pipeline import alike
+
+    _known("allow", settings.allow, alike.ALLOW)
+    return settings.allow
+
+
+def both(settings: SidesConfig) -> tuple[Side, Side]:
+    """Both sides, from what was given of each; raises ConfigError, CompareError, TablesError."""
     from pipeline import baseline, sides
     from pipeline.errors import ConfigError
 

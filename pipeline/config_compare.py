@@ -1,4 +1,4 @@
-"""The settings of `compare` and `baseline`: typed, with the override syntax of `run`.
+"""The settings of `compare`, `baseline` and `report`: typed, with the override syntax of `run`.
 
 Beside `config.py`, because these commands must start fast and load nothing of a run.
 """
@@ -28,8 +28,8 @@ class SideConfig:
 
 
 @dataclass
-class CompareConfig:
-    """Everything `compare` is told."""
+class SidesConfig:
+    """Two sides, and what they may differ in."""
 
     before: SideConfig = field(default_factory=SideConfig)
     after: SideConfig = field(default_factory=SideConfig)
@@ -40,6 +40,12 @@ class CompareConfig:
     """The file that `before.run=baseline` means."""
     allow: list[str] = field(default_factory=list[str])
     """What may differ: suites, vocabulary, model, settings, cases."""
+
+
+@dataclass
+class CompareConfig(SidesConfig):
+    """Everything `compare` is told."""
+
     fail_on: str = "regression"
     """What exits 1: regression, any_change or never."""
     out: str | None = None
@@ -60,7 +66,15 @@ class BaselineConfig:
     """Save even what is worse than the file at hand."""
 
 
-_Made = TypeVar("_Made", CompareConfig, BaselineConfig)
+@dataclass
+class ReportConfig(SidesConfig):
+    """Everything `report` is told; `run`: the run that is shown."""
+
+    out: str | None = None
+    """The folder of the site; `report` in the results folder where it is not said."""
+
+
+_Made = TypeVar("_Made", CompareConfig, BaselineConfig, ReportConfig)
 
 
 def composed(schema: type[_Made], overrides: list[str], command: str) -> _Made:

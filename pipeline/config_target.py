@@ -36,7 +36,7 @@ class TargetConfig:
     """Seconds a request may take."""
     retries: int = 2
     """How often a request is repeated that was refused for now, or broke off."""
-    start_limit: float = 60.0
+    start_limit: float = 120.0
     """Seconds a started server may take until it is ready."""
     sentinel: str = "sentinel.yaml"
     """Cases that tell a server that enforces from one that does not; asked beside the suites."""

@@ -8,6 +8,7 @@
 | opening the results folder   | `ResultsError`    | exit 2                           |
 | reading a run's tables       | `TablesError`     | exit 2                           |
 | pairing two sides            | `CompareError`    | exit 2                           |
+| building the report          | `ReportError`     | exit 2                           |
 | loading a GGUF (worker)      | `LoadRefused`     | exit 2, or in a multirun the     |
 |                              | → `InputRefused`  | verdict `load_refused`           |
 | building a token table       | `BuilderRefused`  | verdict `builder_refused`        |
@@ -44,6 +45,10 @@ class TablesError(PipelineError):
 
 class CompareError(PipelineError):
     """Two sides that must not be compared: not there, not whole, or not alike."""
+
+
+class ReportError(PipelineError):
+    """The report cannot be built: packages are missing, or its folder holds something else."""
 
 
 class InputRefused(PipelineError):

@@ -31,7 +31,7 @@ class TargetRef:
     """Seconds a request may take."""
     retries: int = 2
     """How often a request is repeated that came to nothing."""
-    start_limit: float = 60.0
+    start_limit: float = 120.0
     """Seconds a started server may take until it is ready."""
     api: str = "chat"
     """Of `openai`: `chat` or `completions`."""

@@ -95,7 +95,7 @@ def find(run: str, results_dir: Path) -> Path:
     for folder in (results_dir / run, Path(run)):
         if folder.is_dir():
             return folder
-    there = sorted((p.name for p in _runs(results_dir)), reverse=True)
+    there = sorted((p.name for p in runs(results_dir)), reverse=True)
     listed = ", ".join(there[:8]) + (", …" if len(there) > 8 else "")
     raise CompareError(
         f"There is no run {run!r}: neither in {results_dir} ({listed or 'which holds none'}) nor "
@@ -214,7 +214,7 @@ def _short(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _runs(results_dir: Path) -> list[Path]:
+def runs(results_dir: Path) -> list[Path]:
     """The folders of runs, finished or not."""
     if not results_dir.is_dir():
         return []
@@ -224,11 +224,11 @@ def _runs(results_dir: Path) -> list[Path]:
 
 def _latest(results_dir: Path) -> Path:
     """The newest run, be it unfinished: an older one in its place would pass for it."""
-    runs = _runs(results_dir)
-    if not runs:
+    there = runs(results_dir)
+    if not there:
         raise CompareError(f"{results_dir} holds no run; make one with `python -m pipeline run`.")
 
-    return max(runs, key=_age)
+    return max(there, key=_age)
 
 
 def _age(folder: Path) -> tuple[float, int, str]:

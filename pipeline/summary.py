@@ -19,6 +19,13 @@ _WORST = 6
 _FIRST = ("unfixed", "fixed", "exact")
 """Builders whose columns come first, in this order."""
 
+AUDITED = "Token tables against true bytes"
+PROVED = "Masks against the byte oracle"
+GENERATED = "Generation"
+GREEDY = "What greedy tokenization loses (cells right under both)"
+ENFORCED = "Enforcement, apart from validity (the sentinel suite)"
+NOTE = "each: founding cases right, all cases right, engine errors; greedy: nothing is forced"
+
 _SAFE = {
     (0, "exact"): "safe: bytes and tokens are exact",
     (0, "greedy"): "safe: bytes are exact; tokenized greedily, so nothing is forced",
@@ -30,17 +37,17 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     """The closing text of a run."""
     cells, tokenizers = tables.read(run, "cells"), tables.read(run, "tokenizers")
     parts: list[str] = []
-    if tokenizers.height:
-        parts.append(_audit(tokenizers, tables.read(run, "masks")))
+    parts.append(_titled(AUDITED, audited(tokenizers, tables.read(run, "masks"))))
     states, walks = tables.read(run, "states"), tables.read(run, "walks")
-    if states.height:
-        parts.append(_masks(states, walks))
+    parts.append(_titled(PROVED, proved(states, walks)))
     parts.append(_prefix(tokenizers, run))
     if cells.height:
-        sentinel = pl.col("suite") == SENTINEL
-        mine = cells.filter(~sentinel)
-        parts += [_section8(mine), _greedy_loses(mine), _enforcement(cells.filter(sentinel))]
-        parts.append(_worst(cells))
+        parts += [
+            _titled(f"{GENERATED} ({NOTE})", section8(cells)),
+            _titled(GREEDY, greedy_loses(cells)),
+            _titled(ENFORCED, enforcement(cells)),
+            _worst(cells),
+        ]
     if manifest["refused"]:
         parts.append("Refused:\n" + "\n".join(f"  {line}" for line in manifest["refused"]))
     if manifest["lost"]:
@@ -50,8 +57,16 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _audit(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> str:
-    """Sections 4.3 and 4.4: wrong tokens, bad tokens of the first masks, and what that means."""
+def _titled(title: str, rows: list[list[str]]) -> str:
+    """A table under its title; nothing where it has no rows."""
+    return f"{title}\n{_grid(rows)}" if len(rows) > 1 else ""
+
+
+def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
+    """Sections 4.3 and 4.4: wrong tokens, bad tokens of the first masks, and what that means.
+
+    Rows of text, as of the tables below; the first is the head.
+    """
     bad = {
         (row["tokenizer"], row["builder"], row["probe"]): row["n_bad"]
         for row in masks.iter_rows(named=True)
@@ -73,10 +88,10 @@ def _audit(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> str:
                 _in_words(row),
             ]
         )
-    return "Token tables against true bytes\n" + _grid(rows)
+    return rows
 
 
-def _masks(states: pl.DataFrame, walks: pl.DataFrame) -> str:
+def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
     """How many masks were proved, and what was found."""
     rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
     rows[0] += ["not judged", "exact", "forced only", "engine's own", "faults"]
@@ -107,7 +122,7 @@ def _masks(states: pl.DataFrame, walks: pl.DataFrame) -> str:
                 ", ".join(f"{n} {kind}" for kind, n in kinds) or "none",
             ]
         )
-    return "Masks against the byte oracle\n" + _grid(rows)
+    return rows
 
 
 def _prefix(tokenizers: pl.DataFrame, run: Path) -> str:
@@ -154,16 +169,16 @@ def _templates(run: Path) -> Iterator[str]:
         yield f"  {what}, against {row['reference']}: {result}"
 
 
-def _greedy_loses(cells: pl.DataFrame) -> str:
+def greedy_loses(cells: pl.DataFrame) -> list[list[str]]:
     """What forcing saves, over the cells that are right under every builder that mends defect B."""
-    able = cells.filter(pl.col("builder").is_in(["fixed", "exact"]))
+    able = _to_be_right(cells).filter(pl.col("builder").is_in(["fixed", "exact"]))
     if able["builder"].n_unique() < 2:
-        return ""
+        return []
     same = ["model", "tokenizer", "suite", "case"]
     right = able.group_by(same).agg((pl.col("verdict") == "ok").all().alias("right"))
     able = able.join(right.filter("right"), on=same, how="semi", maintain_order="left")
     if able.is_empty():
-        return ""
+        return []
     rows = [["tokenizer", "builder", "cells", "tokens", "forced", "steps with a choice"]]
     rows[0].append("tokens not canonical")
     keys = ["tokenizer", "builder"]
@@ -172,7 +187,7 @@ def _greedy_loses(cells: pl.DataFrame) -> str:
         odd = f"{100 * int(group['n_non_canonical'].sum()) / max(n, 1):.0f} %"
         rows.append([str(tokenizer), str(builder), f"{group.height}", f"{n}", f"{forced}"])
         rows[-1] += [f"{n - forced}", odd]
-    return "What greedy tokenization loses (cells right under both)\n" + _grid(rows)
+    return rows
 
 
 def _in_words(row: dict[str, Any]) -> str:
@@ -187,12 +202,10 @@ def _in_words(row: dict[str, Any]) -> str:
     return _SAFE[0, row["tokenize"]] + (f" ({row['reason']})" if row["reason"] else "")
 
 
-def _section8(cells: pl.DataFrame) -> str:
+def section8(cells: pl.DataFrame) -> list[list[str]]:
     """Model, tokenizer/type, and for each builder: founding cases, all cases, engine errors."""
-    if not cells.height:
-        return ""
-    builders = cells["builder"].unique(maintain_order=True).sort().to_list()
-    builders.sort(key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    cells = _to_be_right(cells)
+    builders = by_builder(cells)
     rows = [["model", "tokenizer/type", *builders]]
     for (model, tokenizer), group in cells.group_by(["model", "tokenizer"], maintain_order=True):
         kind = group["vocab_type"].drop_nulls().first() or "?"
@@ -203,8 +216,18 @@ def _section8(cells: pl.DataFrame) -> str:
                 *(_score(group.filter(builder=builder)) for builder in builders),
             ]
         )
-    note = "each: founding cases right, all cases right, engine errors; greedy: nothing is forced"
-    return f"Generation ({note})\n" + _grid(rows)
+    return rows
+
+
+def _to_be_right(cells: pl.DataFrame) -> pl.DataFrame:
+    """All but the sentinel cases, which ask whether a target enforces at all."""
+    return cells.filter(pl.col("suite") != SENTINEL)
+
+
+def by_builder(cells: pl.DataFrame) -> list[str]:
+    """The builders in the order of the tables: what is to be mended and the remedies, by name."""
+    builders = cells["builder"].unique().to_list()
+    return sorted(builders, key=lambda b: (_FIRST.index(b) if b in _FIRST else len(_FIRST), b))
 
 
 def _score(cells: pl.DataFrame) -> str:
@@ -217,17 +240,18 @@ def _score(cells: pl.DataFrame) -> str:
     return score + (", greedy" if (cells["tokenize"] == "greedy").any() else "")
 
 
-def _enforcement(cells: pl.DataFrame) -> str:
+def enforcement(cells: pl.DataFrame) -> list[list[str]]:
     """What became of the sentinel cases: right answers to the others do not show enforcement."""
+    cells = cells.filter(suite=SENTINEL)
     if not cells.height:
-        return ""
+        return []
     cases = cells["case"].unique(maintain_order=True).to_list()
     rows = [["tokenizer", "builder", *cases]]
     for (tokenizer, builder), group in cells.group_by(["tokenizer", "builder"]):
         came = {row["case"]: row for row in group.iter_rows(named=True)}
         rows.append([str(tokenizer), str(builder), *(_came(came.get(case)) for case in cases)])
     rows[1:] = sorted(rows[1:])
-    return "Enforcement, apart from validity (the sentinel suite)\n" + _grid(rows)
+    return rows
 
 
 def _came(row: dict[str, Any] | None) -> str:

@@ -1,7 +1,8 @@
-"""`python tests/faulty_server.py PORT PID_FILE`: a server with a fault for each prompt.
+"""`python tests/faulty_server.py PORT FILE`: a server with a fault for each prompt.
 
-It speaks OpenAI's chat interface and stands in for faults that no real server shows on demand. A
-prompt is the fault's name; any other is answered rightly, as far as its schema is `const`s.
+FILE gets a line with its process id and its port. It speaks OpenAI's chat interface and stands in
+for faults that no real server shows on demand. A prompt is the fault's name; any other is answered
+rightly, as far as its schema is `const`s.
 """
 
 from __future__ import annotations
@@ -137,6 +138,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    with Path(sys.argv[2]).open("a") as pids:
-        pids.write(f"{os.getpid()}\n")
+    with Path(sys.argv[2]).open("a") as file:
+        file.write(f"{os.getpid()} {sys.argv[1]}\n")
     ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()

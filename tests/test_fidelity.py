@@ -8,6 +8,7 @@ rambles after it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ KEY = ["tokenizer", "suite", "case"]
 LOST = {"mistral_v1": 27, "llama_spm": 29, "phi3": 29, "llama_bpe": 2}
 """In how many of the 40 cases the released server loses the constraint and goes on."""
 TIE = 0.01
-"""A difference of logits that rounding can turn round; the spread of a position's is about 5."""
+"""A difference of logits that rounding can turn round; a position has them from -13 to 12."""
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     done = pipeline(
         tmp_path_factory.mktemp("fidelity"),
         *("run", "-m", "target=inprocess,server", f"tokenizer={','.join(TOKENIZERS)}"),
+        "grammar=[forced_literal,half_free,enum,sentinel]",
         *("builder=unfixed", "stages=[generate]", "engine.oracle=off", "target.slots=1"),
     )
     assert done.code == 0, done.err
@@ -59,28 +61,35 @@ def cases(pairs: pl.DataFrame, tokenizer: str, *suites: str) -> list[dict[str, A
 def test_fidelity_of_literals_and_skeletons_to_the_byte(
     pairs: pl.DataFrame, tokenizer: str
 ) -> None:
+    """The same text, all 64 tokens of it. (On a processor whose two builds of llama.cpp round
+    otherwise than where this was written, one case may part at a tie, and must prove it.)"""
     there = cases(pairs, tokenizer, "forced_literal", "half_free")
     assert len(there) == 28
-    for case in there:
-        assert case["output"] == case["output_server"], case["case"]
-        assert case["token"] == case["token_server"], case["case"]
-        assert case["prompt_ids"] == case["prompt_ids_server"]
+    assert sum(ties(there)) <= 1
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_fidelity_of_enums_but_for_a_tie(pairs: pl.DataFrame, tokenizer: str) -> None:
-    """Where the texts differ, they part at a step whose two candidates have the same logit but for
-    rounding, long after the constraint was lost on both sides: two builds of one model differ."""
+    """`enum/cjk` parts on llama_spm and phi3, one vocabulary, long after both lost it alike."""
     there = cases(pairs, tokenizer, "enum")
     assert len(there) == 12
+    assert sum(ties(there)) <= 2
+
+
+def ties(there: list[dict[str, Any]]) -> Iterator[bool]:
+    """For each case whether its two texts part: only at a step behind the loss on both sides, and
+    between two candidates with the same logit but for rounding."""
     for case in there:
-        if case["token"] == case["token_server"]:
-            assert case["output"] == case["output_server"]
-            continue
+        assert case["prompt_ids"] == case["prompt_ids_server"]
         both = list(zip(case["token"], case["token_server"], strict=True))
-        step = next(i for i, (ours, theirs) in enumerate(both) if ours != theirs)
-        assert step > case["lost_at_step"], case["case"]
-        assert gap(tokenizer, [*case["prompt_ids"], *case["token"][:step]], both[step]) < TIE
+        step = next((i for i, (ours, theirs) in enumerate(both) if ours != theirs), None)
+        if step is None:
+            assert case["output"] == case["output_server"], case["case"]
+        else:
+            assert step > case["lost_at_step"], case["case"]
+            ids = [*case["prompt_ids"], *case["token"][:step]]
+            assert gap(case["tokenizer"], ids, both[step]) < TIE, case["case"]
+        yield step is not None
 
 
 def gap(tokenizer: str, ids: list[int], tokens: tuple[int, int]) -> float:
@@ -112,13 +121,23 @@ def test_fidelity_goes_through_the_loss_of_the_constraint(
         assert (case["verdict"], case["ended"]) == (case["verdict_server"], case["ended_server"])
 
 
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_fidelity_of_the_sentinels(pairs: pl.DataFrame, tokenizer: str) -> None:
+    """What does not compile, what has no text and what no one would write: judged from outside,
+    without a step, as from within."""
+    there = cases(pairs, tokenizer, "sentinel")
+    assert len(there) == 5
+    for case in there:
+        assert case["verdict"] == case["verdict_server"], case["case"]
+        assert case["output"] == case["output_server"], case["case"]
+
+
 def test_fidelity_is_shown_by_compare(run: Finished) -> None:
     """A builder in process and a build of a server are paired by naming the two."""
     comparison = compare.compare(*(side(run.folder, name) for name in ("unfixed", "xllamacpp")))
-    paired = comparison.cells.filter(pl.col("suite") != "sentinel")
-    assert paired.height == 160
-    assert paired["change"].is_in(["still_passing", "still_failing"]).all()
-    assert paired["output_changed"].sum() == 2, "the ties"
+    assert comparison.cells.height == 180
+    assert comparison.cells["change"].is_in(["still_passing", "still_failing"]).all()
+    assert comparison.cells["output_changed"].sum() <= 4, "the ties"
 
 
 def side(folder: Path, builder: str) -> sides.Side:

@@ -62,7 +62,9 @@ def test_law_2_validate_and_oracle_know_no_token_table() -> None:
     assert not FILES["validate.py"] & {"llguidance", "pipeline.oracle", "pipeline.llguidance_abi"}
 
 
-@pytest.mark.parametrize("module", ["tables", "summary", "compare", "comparison_out", "baseline"])
+@pytest.mark.parametrize(
+    "module", ["tables", "summary", "compare", "comparison_out", "baseline", "report"]
+)
 def test_law_3_what_reads_tables_loads_no_native_library(module: str) -> None:
     assert loaded(f"pipeline.{module}", "llama_cpp", "llguidance") == "[]"
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -133,7 +134,8 @@ def asked(server: Provided, grammar: str, prompt: tuple[int, ...] = (1, 22557)) 
 
 
 def test_u29_nothing_is_carried_over_between_requests(released: Provided) -> None:
-    """The same request again, and a constrained one between free ones, comes out the same."""
+    """State kept over a run, or over the rows of a batch (llama-cpp-python PR 572, outlines PR
+    556): a request again, between free ones and among them, comes out the same."""
     yes_no, free = 'start: "yes" | "no"', "start: /(.|\\n)*/"
     first = asked(released, yes_no)
     again = [asked(released, grammar) for grammar in (free, yes_no, free, yes_no)]
@@ -141,16 +143,31 @@ def test_u29_nothing_is_carried_over_between_requests(released: Provided) -> Non
     assert again[1] == again[3] == first
     assert again[0] == again[2]
     assert again[0].text != first.text
+    with ThreadPoolExecutor(3) as pool:
+        rows = list(pool.map(lambda grammar: asked(released, grammar), (free, free, yes_no)))
+    assert rows[2] == first
+    assert all(row.n_tokens == 24 for row in rows[:2])
+
+
+def test_u26_on_the_released_server(released: Provided) -> None:
+    """What its own grammar engine cannot parse it refuses; what llguidance cannot, it drops."""
+    refused = released.post(
+        "/completion", {"prompt": [1], "n_predict": 4, "grammar": 'root ::= "a'}
+    )
+    assert answer(refused, Server()).end is End.REFUSED
+    dropped = asked(released, 'start: "a')
+    assert (dropped.end, dropped.status) == (End.TOKEN_LIMIT, 200)
+    assert dropped == asked(released, "start: /(.|\\n)*/"), "as if there were no grammar"
 
 
 def test_another_vocabulary_is_refused(released: Provided, tmp_path: Path) -> None:
     """Ids of one vocabulary sent to a server of another would be answered with HTTP 200."""
     done = pipeline(
         tmp_path,
-        *("run", "target=server", f"target.url={released.address}", "tokenizer=llama_bpe"),
+        *("run", "target=server", f"target.url={released.address}", "tokenizer=llama_spm"),
     )
     assert done.code == 2
-    assert "has another vocabulary than model=tiny tokenizer=llama_bpe" in done.err
+    assert "has another vocabulary than model=tiny tokenizer=llama_spm" in done.err
 
 
 def test_a_server_that_runs_is_left_running(released: Provided, tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""The command that makes one cell again, from what the tables and the closing record say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from pipeline.job_target import IN_PROCESS
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is needed to name a cell's parts on the command line."""
+
+    suites: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+    """The suites of the run: the name in `grammar=` → its file."""
+    known: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
+    """The names that `model=`, `tokenizer=`, `grammar=` and `builder=` take."""
+
+    @classmethod
+    def of(
+        cls, chosen: Mapping[str, Mapping[str, Any]], known: Mapping[str, frozenset[str]]
+    ) -> Recipe:
+        """From the suites of a closing record; without one they are taken to be named as told."""
+        return cls({name: suite.get("file") for name, suite in chosen.items()}, known)
+
+    def command(self, row: Mapping[str, Any]) -> str:
+        """`python -m pipeline run …` for one row of `cells`."""
+        model, tokenizer = row["model"], row["tokenizer"]
+        parts = self._named("model", model)
+        if tokenizer != model or model in self.known.get("tokenizer", ()):
+            parts += self._named("tokenizer", tokenizer)
+        parts += [*self._suite(row["suite"]), f"grammar.cases=[{_quoted(row['case'])}]"]
+        if row["target"] == IN_PROCESS:
+            parts += [f"builder=[{_quoted(row['builder'])}]"]
+        else:  # where the server was is not on record; its build's label stands for the builder
+            parts += [f"target={row['target']}", f"target.label={_quoted(row['builder'])}"]
+        return " ".join(["python -m pipeline run", *map(shlex.quote, parts)])
+
+    def _named(self, group: str, name: str) -> list[str]:
+        known = self.known.get(group)
+        if known is None or name in known:
+            return [f"{group}={_quoted(name)}"]
+        return [f"{group}=path", f"{group}.path={_quoted(name + '.gguf')}"]
+
+    def _suite(self, suite: str) -> list[str]:
+        """The suite by its group's name, which its file tells; else by its path."""
+        for name, file in self.suites.items():
+            if name != "path" and (name == suite or PurePath(file or "").stem == suite):
+                return [f"grammar={_quoted(name)}"]
+        if "path" in self.suites:
+            return ["grammar=path", f"grammar.path={_quoted(self.suites['path'] or 'FILE.yaml')}"]
+        return [f"grammar={_quoted(suite)}"]
+
+
+def _quoted(value: str) -> str:
+    """A value as Hydra's parser takes it."""
+    return value if re.fullmatch(r"[A-Za-z0-9_./-]+", value) else json.dumps(value)

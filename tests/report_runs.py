@@ -1,0 +1,192 @@
+"""Runs to report on: made up, large, hostile, cut short, or of a server."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from pipeline import tables
+from pipeline.__main__ import main
+from pipeline.sides import KEY
+
+Row = dict[str, Any]
+
+VERSIONS = {"llama-cpp-python": "0.3.36", "llguidance": "1.9.1", "byte-exact": "0.1.0"}
+
+HOSTILE = {
+    "script": b"</script><script>document.body.dataset.hit=1</script>",
+    "image": b"<img src=x onerror=document.body.dataset.hit=1>",
+    "entity": b"&lt;img src=x onerror=document.body.dataset.hit=1&gt; &amp; <svg onload=alert(1)>",
+    "comment": b"<!--<script>",
+    "template": b"{{ 7 * 7 }} {% raw %} ${7*7}",
+    "quotes": b"'\"`\\ \\u003cb\\u003e",
+    "turned": "a\u202eb\u2066c\u2069\u200f שלום".encode(),
+    "null": b"a\x00b",
+    "terminal": b"\x1b[31mred\x1b]0;title\x07\x9b2J",
+    "not_utf8": b"\xff\xfe\xc3\x28 \xf0\x9f\x92",
+    "lines": "a\u2028b\u2029c\r\nd".encode(),
+    "long": b"x" * 20_000,
+    "joined": ("e" + "\u0301" * 400).encode(),
+    "empty": b"",
+}
+
+
+def row(table: str, **values: Any) -> Row:
+    """A row with what is not said left empty; bytes as a worker sends them."""
+    said = {k: v.decode("latin-1") if isinstance(v, bytes) else v for k, v in values.items()}
+    return dict.fromkeys(tables.SCHEMAS[table]) | said
+
+
+def cell(**values: Any) -> Row:
+    """A cell of an invented run; ok unless told otherwise."""
+    names = {"target": "inprocess", "model": "m", "tokenizer": "t", "builder": "b", "suite": "s"}
+    names |= {name: values[name] for name in KEY if name in values}
+    known = {"cell_key": "/".join(names[name] for name in KEY), "verdict": "ok", "cause": "none"}
+    return row("cells", **(names | known | {"reason": "", "output": b"{}"} | values))
+
+
+def step(of: Row, number: int, **values: Any) -> Row:
+    """A step of a cell; its bytes are right unless told otherwise."""
+    shared = ("model", "tokenizer", "builder", "suite", "case", "cell_key")
+    known: Row = {"token": number, "attribute": "NORMAL", "n_allowed": 3, "origin": "chosen"}
+    true = values.get("true", b"x")
+    known |= {"true": true, "claimed": true, "rendered": true}
+    return row("steps", step=number, **({name: of[name] for name in shared} | known | values))
+
+
+def hostile(folder: Path, verdict: str = "unenforced") -> Path:
+    """A run whose every text is out to break a page: names, bytes, reasons, reproducers."""
+    cells: list[Row] = []
+    steps: list[Row] = []
+    tokens: list[Row] = []
+    reproducers: list[Row] = []
+    for number, (name, text) in enumerate(HOSTILE.items()):
+        said = text.decode("utf-8", "replace")
+        one = cell(
+            case=f"{name} {said[:60]}",
+            suite="</script>" if number % 2 else "s",
+            tokenizer="<i>t</i>\u202e",
+            builder="<script>alert(1)</script>",
+            verdict=verdict,
+            cause="bytes",
+            output=text,
+            n_legal_bytes=2,
+            reason=said,
+            engine_error=said,
+            lost_at_step=1,
+            culprit_step=0,
+        )
+        cells.append(one)
+        steps += [step(one, n, true=text, claimed=text[1:], rendered=b"") for n in range(3)]
+        who = {"tokenizer": one["tokenizer"], "builder": one["builder"]}
+        tokens.append(
+            row("tokens", **who, token=number, true=text, claimed=text[1:], damage="other")
+        )
+        reproducers.append(
+            row(
+                "reproducers",
+                **who,
+                name=name,
+                verdict="unsound",
+                kind=said[:40],
+                suite_file=said,
+                report=said,
+            )
+        )
+    found = {"cells": cells, "steps": steps, "tokens": tokens, "reproducers": reproducers}
+    return made(folder, found, refused=[HOSTILE["script"].decode(), "\x1b[31m"])
+
+
+def made(folder: Path, rows: dict[str, Iterable[Row]], **manifest: Any) -> Path:
+    """A finished run with these tables; the others are empty."""
+    folder.mkdir(parents=True)
+    counts: dict[str, int] = {}
+    for table in tables.SCHEMAS:
+        data = tables.frame(table, rows.get(table, ()))
+        tables.write(data, folder / f"{table}.parquet")
+        counts[table] = data.height
+    record = {
+        "schema_version": tables.SCHEMA_VERSION,
+        "status": "complete",
+        "rows": counts,
+        "versions": VERSIONS,
+        "volatile": {"finished": "2026-11-30T12:00:00+00:00"},
+    }
+    (folder / "manifest.json").write_text(json.dumps(record | manifest))
+    return folder
+
+
+def cut_short(folder: Path, rows: dict[str, Iterable[Row]]) -> Path:
+    """A run that was killed: one part, its last line torn, no tables, no closing record."""
+    (folder / "parts").mkdir(parents=True)
+    lines = [json.dumps({"type": "rows", "table": t, "rows": [*r]}) for t, r in rows.items()]
+    text = "\n".join(lines) + '\n{"type": "rows", "table": "cells", "ro'
+    (folder / "parts" / "m--t.jsonl").write_text(text)
+    return folder
+
+
+def large(folder: Path, cells: int = 10_000, steps: int = 12) -> Path:
+    """A run of so many cells: two builders, of which one breaks every third cell."""
+    found: list[Row] = []
+    taken: list[Row] = []
+    for number in range(cells):
+        builder = ("unfixed", "fixed")[number % 2]
+        bad = builder == "unfixed" and number % 3 == 0
+        place = number // 2
+        one = cell(
+            model="tiny",
+            tokenizer=f"vocabulary_{place % 20}",
+            builder=builder,
+            suite=f"suite_{place // 20 % 5}",
+            case=f"case_{place:05}",
+            verdict="silent_corruption" if bad else "ok",
+            cause="bytes" if bad else "none",
+            culprit_step=3 if bad else None,
+            n_legal_bytes=3 if bad else steps,
+            output=b" the quick brown fox"[:steps],
+            reason="step 3: token 3 ' x', claimed to be 'x'" if bad else "",
+        )
+        found.append(one)
+        taken += [
+            step(one, n, true=b" x", claimed=b"x" if bad and n == 3 else b" x")
+            for n in range(steps)
+        ]
+    tokens = [
+        row(
+            "tokens",
+            tokenizer=f"vocabulary_{v}",
+            builder="unfixed",
+            token=n,
+            attribute="NORMAL",
+            true=b" word",
+            claimed=b"word",
+            damage="leading_space_lost",
+        )
+        for v in range(20)
+        for n in range(500)
+    ]
+    return made(folder, {"cells": found, "steps": taken, "tokens": tokens})
+
+
+def reported(results: Path, *arguments: str) -> Path:
+    """Build a report by the real command; its folder."""
+    out = results.parent / f"{results.name}-site"
+    assert main(["report", f"results_dir={results}", f"out={out}", *arguments]) == 0
+    return out
+
+
+def nothing(results: Path) -> None:
+    """A results folder without a run."""
+    results.mkdir()
+
+
+def server(results: Path) -> None:
+    """A run of a target behind a server: cells, and nothing else."""
+    verdicts = enumerate(("ok", "stopped"))
+    found = [cell(target="server", case=f"c{i}", verdict=verdict) for i, verdict in verdicts]
+    made(results / "a", {"cells": found})
+
+
+def truncated(results: Path) -> None:
+    """A run that was killed after its first cell."""
+    cut_short(results / "a", {"cells": [cell(case="c")]})

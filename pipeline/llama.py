@@ -107,6 +107,11 @@ class Vocab:
         self._buffer = ctypes.create_string_buffer(1 << 16)
         self._ids = (_I32 * 1)()
 
+    @property
+    def handle(self) -> int:
+        """The `llama_vocab *`."""
+        return self._handle
+
     def special_id(self, name: str) -> int:
         """The id of `bos`, `eos`, `eot`, `nl` or `pad`; -1 if the vocabulary has none."""
         return int(_special[name](self._handle))

@@ -19,6 +19,7 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Protocol
 
 from pipeline.errors import ConfigError
@@ -68,9 +69,9 @@ class TokenTable:
         """sha256 over the table, the tokenize mode, and whether there is a tokenization at all."""
         facts = self.eos, self.tokenize_mode, self.tokenize is not None
         digest = hashlib.sha256(repr(facts).encode())
-        for entry in self.engine_bytes:
-            digest.update(len(entry).to_bytes(4, "little"))
-            digest.update(entry)
+        entries = self.engine_bytes
+        lengths = (len(entry).to_bytes(4, "little") for entry in entries)
+        digest.update(b"".join(chain.from_iterable(zip(lengths, entries, strict=True))))
         return digest.hexdigest()
 
 

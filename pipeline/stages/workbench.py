@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -166,10 +168,32 @@ class Workbench:
 
     def build(self) -> None:
         """Let every builder make its table; a refusal is kept for its rows."""
-        for name in self.job.builders:
+        self.tables, self.refusals = tables_of(self.job.builders, self.material, self.engine)
+
+
+def tables_of(
+    names: Iterable[str], material: Material, engine: Llguidance
+) -> tuple[dict[str, TokenTable], dict[str, str]]:
+    """The tables of builders, native tokenizers made; of those that refused, the reasons.
+
+    Native tokenizers take most of the time: those of unlike tables are made side by side.
+    """
+    tables: dict[str, TokenTable] = {}
+    refusals: dict[str, str] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        made: dict[str, Future[object]] = {}
+        for name in names:
             try:
-                table = builders.get(name).build(self.material)
-                self.engine.tokenizer(table)
-                self.tables[name] = table
+                table = tables[name] = builders.get(name).build(material)
             except BuilderRefused as refusal:
-                self.refusals[name] = str(refusal)
+                refusals[name] = str(refusal)
+                continue
+            if table.hash not in made:
+                made[table.hash] = pool.submit(engine.tokenizer, table)
+    for name, table in [*tables.items()]:
+        try:
+            made[table.hash].result()
+        except BuilderRefused as refusal:
+            refusals[name] = str(refusal)
+            del tables[name]
+    return tables, refusals

@@ -106,6 +106,7 @@ class Vocab:
         self.type: int = _vocab_type(handle)
         self._buffer = ctypes.create_string_buffer(1 << 16)
         self._ids = (_I32 * 1)()
+        self._detokenized: dict[bool, list[bytes]] = {}
 
     @property
     def handle(self) -> int:
@@ -159,7 +160,12 @@ class Vocab:
         )
 
     def detokenize_each(self, *, special: bool) -> list[bytes]:
-        """`llama_detokenize` of every id alone, as llama.cpp's llguidance bridge calls it."""
+        """`llama_detokenize` of every id alone, as llama.cpp's llguidance bridge calls it.
+
+        Several builders want it, so it is kept; it is not to be changed.
+        """
+        if special in self._detokenized:
+            return self._detokenized[special]
         handle, buffer, ids = self._handle, self._buffer, self._ids
         size, call, read = len(buffer), _detokenize, ctypes.string_at
         address, pointer = ctypes.addressof(buffer), ctypes.addressof(ids)
@@ -168,6 +174,7 @@ class Vocab:
             ids[0] = i
             n = call(handle, pointer, 1, address, size, False, special)
             out.append(read(address, n) if n >= 0 else self.detokenize([i], special=special))
+        self._detokenized[special] = out
         return out
 
     def detokenize(self, tokens: Sequence[int], *, special: bool) -> bytes:

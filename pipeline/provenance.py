@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -42,6 +43,12 @@ def digest(*parts: object) -> str:
 
 
 @cache
+def framed(parts: Sequence[bytes]) -> bytes:
+    """Byte strings as one, each behind its length (4 bytes, the lowest first)."""
+    lengths = {length: length.to_bytes(4, "little") for length in set(map(len, parts))}
+    return b"".join([piece for part in parts for piece in (lengths[len(part)], part)])
+
+
 def file_sha256(path: Path) -> str:
     """sha256 of a file, read once per process."""
     with path.open("rb") as data:

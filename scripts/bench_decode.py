@@ -1,6 +1,7 @@
 """What constraining costs: raw decoding, ours, one case at a time, a real llama.cpp server.
 
-    python scripts/bench_decode.py [--repeats N] [--cases N] [--no-server] [--no-growth] [--json]
+    python scripts/bench_decode.py [--repeats N] [--cases N] [--device cpu|gpu] [--no-server]
+        [--no-growth] [--json]
 
 SmolLM2, one thread for llama.cpp, the cases of the three suites; every side does the same work,
 in turn, in one process (the server in its own). Seconds are of processor time, so that a busy
@@ -74,6 +75,7 @@ class Bench:
     vocabulary: Vocabulary
     engine: Llguidance
     table: TokenTable
+    gpu: bool
 
     def cells(self, cases: Sequence[Case]) -> Iterator[Cell]:
         """Made as they are asked for: compiling a grammar is part of the work."""
@@ -100,7 +102,12 @@ class Bench:
     def context(self, n_seq: int) -> llama.Context:
         """A context for `n_seq` cells."""
         return llama.Context(
-            self.model, n_seq=max(n_seq, 2), n_ctx_seq=_N_CTX, n_batch=512, n_threads=1
+            self.model,
+            n_seq=max(n_seq, 2),
+            n_ctx_seq=_N_CTX,
+            n_batch=512,
+            n_threads=1,
+            flash_attention=self.gpu,
         )
 
 
@@ -121,14 +128,17 @@ class Recorder:
 
 
 @contextmanager
-def opened(file: Path, builder: str) -> Generator[Bench]:
+def opened(file: Path, builder: str, *, gpu: bool = False) -> Generator[Bench]:
     """A model with its weights."""
-    with closing(llama.Model(file, vocab_only=False)) as model, closing(Llguidance()) as engine:
+    with (
+        closing(llama.Model(file, vocab_only=False, n_gpu_layers=-1 if gpu else 0)) as model,
+        closing(Llguidance()) as engine,
+    ):
         read = vocabulary.read(model)
         material = Material(read, model.vocab, lambda _: True)
         table = builders.get(builder).build(material)
         engine.tokenizer(table)
-        yield Bench(model, read, engine, table)
+        yield Bench(model, read, engine, table, gpu)
 
 
 def cost_of(work: Callable[[Stopwatch], int]) -> Cost:
@@ -320,7 +330,7 @@ def measure(asked: argparse.Namespace) -> dict[str, float]:
     found: dict[str, float] = {}
     eight: dict[str, Cost] = {}
     file, cases = _model(), mixed()[: asked.cases]
-    with opened(file, "fixed") as bench:
+    with opened(file, "fixed", gpu=asked.device == "gpu") as bench:
         cases = bench.sorted(cases)
         for n_seq in (8, 32):
             costs = against_raw(bench, cases, n_seq, asked.repeats)
@@ -382,6 +392,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=5, help="rounds (5)")
     parser.add_argument("--cases", type=int, default=40, help="of the three suites, mixed (40)")
+    parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(cpu)")
     parser.add_argument("--no-server", action="store_true", help="without a real server")
     parser.add_argument("--no-growth", action="store_true", help="without the growth of time")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")

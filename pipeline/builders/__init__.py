@@ -19,11 +19,11 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Protocol
 
 from pipeline.errors import ConfigError
 from pipeline.llama import Vocab
+from pipeline.provenance import framed
 from pipeline.vocabulary import Vocabulary
 
 SPECIAL_MARKER = b"\xff"
@@ -69,9 +69,7 @@ class TokenTable:
         """sha256 over the table, the tokenize mode, and whether there is a tokenization at all."""
         facts = self.eos, self.tokenize_mode, self.tokenize is not None
         digest = hashlib.sha256(repr(facts).encode())
-        entries = self.engine_bytes
-        lengths = (len(entry).to_bytes(4, "little") for entry in entries)
-        digest.update(b"".join(chain.from_iterable(zip(lengths, entries, strict=True))))
+        digest.update(framed(self.engine_bytes))
         return digest.hexdigest()
 
 

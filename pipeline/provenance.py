@@ -42,13 +42,13 @@ def digest(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-@cache
 def framed(parts: Sequence[bytes]) -> bytes:
     """Byte strings as one, each behind its length (4 bytes, the lowest first)."""
     lengths = {length: length.to_bytes(4, "little") for length in set(map(len, parts))}
     return b"".join([piece for part in parts for piece in (lengths[len(part)], part)])
 
 
+@cache
 def file_sha256(path: Path) -> str:
     """sha256 of a file, read once per process."""
     with path.open("rb") as data:

@@ -23,16 +23,26 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     config, config_target
                          the settings, as typed dataclasses
     errors               step → error → what the user sees
-    run                  one job per model and tokenizer; parts merged into a run, once
-    supervise            the parent's side of a worker: its messages, its death
-    worker, stages       the native process: load, audit, generate, judge
+    run                  one job per model and tokenizer; journals merged into a run, once
+    journal, resume      what was asked, begun and done; going on where a run was cut short
+    attempts, lost       a job in as many workers as it takes; rows for what none could finish
+    supervise, intake    the parent's side of a worker: its messages, its death; rows checked
+    worker, limits       the native process, and what it may take of the machine
+    stages               load, audit, generate, judge
     sources, fetch       where a file comes from: path, package, sdist, wheel, hub; pinned, cached
     gguf_file, sentencepiece_model, forge
                          a tiny seeded GGUF around any vocabulary
     llama, llguidance_abi
                          the only files with native handles
     vocabulary           true bytes of every token, read twice
+    prefix               where SentencePiece's dummy prefix goes: six schemes, and who declares one
+    partition, cuts, merge, spm
+                         a SentencePiece encoder: llama.cpp's ids, or every byte string back
     builders/            vocabulary → token table; the things under test, one file each
+    foreign, foreign_process, foreign_serve, tokenizer_json
+                         builders from released packages, each in a process of its own
+    engines/, foreign_engine, engine_probe
+                         released engines' own masks, and what is wrong with them by kind
     suites               prompt + grammar + independent checker, from `datasets/`
     constraint           grammar over token table → masks; the engine protocol
     oracle               the same grammar over single bytes; never sees a token table
@@ -41,6 +51,8 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     validate             literal, `re`, JSON; never sees the engine
     verdict, evaluate    facts → verdict; whose fault
     audit                token tables against true bytes
+    placement, references, chat
+                         where implementations put the prefix, and what that does to a chat
     cell_rows            the row of a cell, one shape for all targets
     tables, summary      columns as data, Parquet; what the console says
     commands_compare, config_compare

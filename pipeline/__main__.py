@@ -6,7 +6,8 @@ import os
 import sys
 
 EXIT_CODES = """Exit codes: 0 complete; 1 complete, but cells were lost (a native process or a
-server died or hung); 2 usage or input. Verdicts never change the exit code."""
+server died or hung, or the budget was spent); 2 usage or input, or a job of a multirun that could
+not be done; 130, 143 interrupted (resume=RUN goes on). Verdicts never change the exit code."""
 
 
 def main(arguments: list[str]) -> int:

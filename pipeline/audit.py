@@ -134,12 +134,20 @@ def table_row(vocabulary: Vocabulary, table: TokenTable, wrong: list[Row], mode:
         "n_emptied": counts[Damage.EMPTIED],
         "n_run_shortened": counts[Damage.RUN_SHORTENED],
         "n_other": counts[Damage.OTHER],
+        "n_normal": vocabulary.hidden.count(False),
+        "n_normal_wrong": sum(
+            claim != true and not skip
+            for claim, true, skip in zip(
+                table.claimed, vocabulary.true_bytes, vocabulary.hidden, strict=True
+            )
+        ),
         "n_special": sum(table.special),
         "n_mark_wrong": sum(counts[kind] for kind in _MARKS),
         "claimed_end": table.eos,
         "end_is_wrong": bool(vocabulary.end_ids) and table.eos not in vocabulary.end_ids,
         "tokenize": mode.value,
         "table_hash": table.hash,
+        "made_by": table.made_by or None,
     }
 
 
@@ -150,12 +158,15 @@ COUNTS = (
     "n_emptied",
     "n_run_shortened",
     "n_other",
+    "n_normal",
+    "n_normal_wrong",
     "n_special",
     "n_mark_wrong",
     "claimed_end",
     "end_is_wrong",
     "tokenize",
     "table_hash",
+    "made_by",
 )
 """The columns of `table_row` that a refused table leaves empty."""
 

@@ -2,63 +2,142 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import errno
+import signal
 import sys
+import time
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import hydra
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from pipeline import config, prefix, run, sources, summary
+from pipeline import config, journal, prefix, resume, run, sources, summary
 from pipeline.errors import ConfigError, PipelineError, ResultsError
+from pipeline.journal import Command
+from pipeline.visible import visible
+
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 _GROUPS = (
     *("model", "tokenizer", "grammar", "builder", "target", "runtime", "experiment", "debug"),
 )
 
 
-def run_command(command: str, arguments: list[str]) -> int:
-    """`run` or `audit` with Hydra overrides; the exit code."""
+def run_command(name: str, arguments: list[str]) -> int:
+    """`run` or `audit` with Hydra overrides, or `run resume=RUN`; the exit code."""
     config.register()
-    sweep = bool({"-m", "--multirun"} & set(arguments))
+    try:
+        command = _command(name, arguments)
+        return _Sweep(command).run()
+    except PipelineError as error:
+        return _complain(error)
+    except KeyboardInterrupt:
+        return _nothing_done(128 + signal.SIGINT)
+
+
+def _command(name: str, arguments: list[str]) -> Command:
+    """The whole command: with its run's name, or as a resumed run has it on record."""
     # Hydra's parser wants all overrides in one piece, so flags such as -m go behind them.
     overrides = [argument for argument in arguments if _is_override(argument)]
     flags = [argument for argument in arguments if not _is_override(argument)]
+    if resume.wanted(overrides) is not None:
+        return resume.command([*overrides, *flags], _results_dir(overrides))
     if not any(override.lstrip("+").startswith("run.name=") for override in overrides):
         overrides.append(f"run.name={datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}")
-    if command == "audit":
+    if name == "audit":
         overrides.append("stages=[audit]")
-    outcomes: list[run.Outcome] = []
-    used: list[config.Settings] = []
-    errors: list[PipelineError] = []
+    return Command(name, (*overrides, *flags), str(Path.cwd()))
 
-    def job(composed: DictConfig) -> None:
-        # An exception that leaves a job would end the whole sweep, so errors are kept.
+
+def _results_dir(overrides: list[str]) -> str:
+    given = [o.partition("=")[2] for o in overrides if o.startswith("results_dir=")]
+    return given[-1] if given else config.Settings.results_dir
+
+
+class _Sweep:
+    """All jobs of one command, and the end of their run."""
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self._many = bool({"-m", "--multirun"} & set(command.arguments))
+        self._begun = time.monotonic()
+        self._used: list[config.Settings] = []
+        self._errors: list[PipelineError] = []
+        self._fatal: PipelineError | None = None
+        self._signal = 0
+
+    def run(self) -> int:
+        """Run every job, then merge what they did; the exit code."""
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            for each in before:
+                signal.signal(each, self._interrupt)
+            with contextlib.suppress(KeyboardInterrupt):
+                _hydra(self._job, [*self._command.arguments])
+            for each in before:
+                signal.signal(each, signal.SIG_IGN)  # the tables are being closed
+            return self._finish()
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _finish(self) -> int:
+        if self._fatal is not None:
+            raise self._fatal
+        if self._errors and not self._used:
+            raise self._errors[0]
+        if self._signal and not (self._used and journal.held(self._used[-1].folder)):
+            return _nothing_done(self._signal)
+        if not self._used:
+            return 0  # Hydra only printed something, such as --cfg job
+        folder = self._used[-1].folder
+        manifest = run.finish(folder, self._used[-1], interrupted=bool(self._signal))
+        for error in self._errors:
+            _complain(error)
+        print(summary.console(folder, manifest))
+        if self._signal:
+            return self._signal
+        if manifest["refused"] or self._errors:
+            return 2
+        return 1 if manifest["lost"] else 0
+
+    def _interrupt(self, number: int, _: object) -> None:
+        self._signal = 128 + number  # as shells have it
+        raise KeyboardInterrupt
+
+    def _job(self, composed: DictConfig) -> None:
+        """One job. An exception that leaves it would end the whole sweep, so errors are kept."""
+        if self._fatal is not None:
+            return
+        settings = None
         try:
             settings = config.settings(composed)
-            outcomes.append(run.execute(settings, keep_refused=sweep))
-            used.append(settings)
+            budget = settings.run.budget
+            deadline = None if budget is None else self._begun + budget
+            self._used.append(settings)
+            run.execute(settings, self._command, deadline, keep_refused=self._many)
+        except ResultsError as error:  # then no other job could be written either
+            self._fatal = error
         except PipelineError as error:
-            errors.append(error)
+            self._used = [kept for kept in self._used if kept is not settings]
+            self._errors.append(error)
+        except Exception as error:
+            if not self._many:
+                raise
+            traceback.print_exc()
+            said = f"a job of the sweep failed: {type(error).__name__}: {error}"
+            self._errors.append(PipelineError(said))
 
-    try:
-        _hydra(job, [*overrides, *flags])
-        if errors and not used:
-            raise errors[0]
-        if not used:
-            return 0  # Hydra only printed something, such as --cfg job
-        folder = outcomes[-1].folder
-        manifest = run.finish(folder, outcomes, used[-1])
-    except PipelineError as error:
-        return _complain(str(error))
-    for error in errors:
-        _complain(str(error))
-    print(summary.console(folder, manifest))
-    if manifest["refused"] or errors:
-        return 2
-    return 1 if manifest["lost"] else 0
+
+def _nothing_done(code: int) -> int:
+    print("Interrupted before anything was done.", file=sys.stderr)
+    return code
 
 
 def _is_override(argument: str) -> bool:
@@ -73,9 +152,11 @@ def _hydra(job: Callable[[DictConfig], None], arguments: list[str]) -> None:
         hydra.main(version_base="1.3", config_path=folder, config_name="config")(job)()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(_plain(error)) from None
-    except PermissionError as error:
+    except OSError as error:  # Hydra makes a sweep's folder before any job of ours begins
+        if error.errno not in _UNWRITABLE:
+            raise
         raise ResultsError(
-            f"{error.filename} cannot be written: {error.strerror}. "
+            f"{error.filename or 'The results folder'} cannot be written: {error.strerror}. "
             "Choose another folder with results_dir=…."
         ) from None
 
@@ -98,8 +179,8 @@ def _options(group: str) -> list[str]:
     return sorted(path.stem for path in (config.data_folder("conf") / group).glob("*.yaml"))
 
 
-def _complain(message: str) -> int:
-    print(f"error: {message}", file=sys.stderr)
+def _complain(error: PipelineError) -> int:
+    print(visible(f"error: {error}", 4000), file=sys.stderr)
     return 2
 
 
@@ -112,6 +193,7 @@ def help_screen(exit_codes: str) -> str:
   python -m pipeline run   [model=…] [tokenizer=…] [grammar=[…]] [builder=[…]] [key=value …]
   python -m pipeline audit [tokenizer=…] …         the token tables only; no weights needed
   python -m pipeline run -m tokenizer=a,b,c        every combination (multirun), one results folder
+  python -m pipeline run resume=RUN                what a run that was cut short still lacks
   python -m pipeline compare before.run=… after.run=…   what got worse; compare --help, and
   python -m pipeline baseline save|show                 a baseline to commit and to gate on
   python -m pipeline report                             the latest run as a dashboard; report --help
@@ -124,7 +206,8 @@ Keys (with their defaults): model.path, tokenizer.path, grammar.path (your own f
   grammar.limit=null, grammar.cases=[], runtime.n_seq=0, runtime.n_threads=0,
   runtime.llama_lib=null, runtime.llguidance_lib=null (libraries of your own),
   target.url=null, target.command=null, target.label=<program> (target=server or openai),
-  engine.on_error=drop|stop, engine.max_tokens=null, engine.time_limit=600,
+  engine.on_error=drop|stop, engine.max_tokens=null, engine.time_limit=600 (of silence),
+  engine.case_limit=120, run.budget=null (seconds), runtime.memory_limit=null (GiB),
   engine.fast_forward=true, sampling.temperature=0, sampling.top_p=1, sampling.seed=0, repeats=1,
   results_dir=results, run.name=<date and time>.   --cfg job shows the whole configuration.
 

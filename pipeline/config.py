@@ -15,7 +15,9 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from pipeline import prefix
+from pipeline.builders import Outside
 from pipeline.config_target import TargetConfig
+from pipeline.engines import NAMES as ENGINES
 from pipeline.errors import ConfigError
 from pipeline.job_target import IN_PROCESS
 from pipeline.sources import Source
@@ -73,6 +75,25 @@ class BuildersConfig:
     """The builders chosen, by name; each file of `conf/builder` adds one."""
 
     use: dict[str, BuilderConfig] = field(default_factory=dict[str, BuilderConfig])
+    python: str | None = None
+    """The interpreter of another environment, in which released packages make their tables."""
+    tokenizer_json: str | None = None
+    """The model's own tokenizer.json, for builders that read one; else one of the GGUF."""
+    time_limit: float = 300.0
+    """Seconds a released package may take for one table."""
+    memory_limit: float = 8.0
+    """GiB a released package may take for one table."""
+
+    def outside(self) -> Outside:
+        """The same as the plain, frozen type. Raises ConfigError for a file that is not there."""
+        found = {"python": "", "tokenizer_json": ""}
+        for key in found:
+            path: str | None = getattr(self, key)
+            if path is not None:
+                if not Path(path).is_file():
+                    raise ConfigError(f"builder.{key}={path} is not a file.")
+                found[key] = str(Path(path).absolute())
+        return Outside(**found, time_limit=self.time_limit, memory_limit=self.memory_limit)
 
 
 @dataclass
@@ -105,6 +126,8 @@ class RuntimeConfig:
     """Cells decoded in one batch, at most; 0 for as many as help and there is memory for."""
     n_threads: int = 0
     """0: one for small models, else every processor."""
+    memory_limit: float | None = None
+    """GiB a worker may have; null for what the machine has."""
     llama_lib: str | None = None
     """A libllama of your own, in place of llama-cpp-python's; its interface must be the same."""
     llguidance_lib: str | None = None
@@ -129,6 +152,8 @@ class EngineConfig:
     """Seconds of oracle time per job; states after that are `no_oracle` and say so."""
     time_limit: float = 600.0
     """Seconds a worker may say nothing before it is taken for hung."""
+    case_limit: float = 120.0
+    """Seconds that the work on one case's grammar may take in a cell; 0 for any."""
 
 
 @dataclass
@@ -153,6 +178,11 @@ class AuditConfig:
     """Grammars that are walked beside the chosen suites: choices at spaces and punctuation."""
     strings_suite: str | None = "strings.yaml"
     """Grammars with strings to accept and reject; null for none."""
+    engines: list[str] = field(default_factory=list[str])
+    """Released engines whose own masks are looked at too: xgrammar, outlines_core, outlines, lmfe,
+    gbnf."""
+    engines_suite: str = "engines.yaml"
+    """Grammars that all of them know."""
     references: list[str] = field(default_factory=list[str])
     """Pythons whose reference tokenizers are asked where a prefix goes; `here` for this one."""
 
@@ -163,6 +193,8 @@ class RunConfig:
 
     name: str = MISSING
     """The folder under `results_dir`; the date and time by default."""
+    budget: float | None = None
+    """Seconds for the whole command; what is not done by then is a `timeout`. null for any."""
 
 
 @dataclass
@@ -220,6 +252,11 @@ def settings(composed: DictConfig) -> Settings:
         value = getattr(getattr(made, group), name)
         if value not in allowed:
             raise ConfigError(f"{key}={value} is not known; there is {', '.join(allowed)}.")
+    for engine in made.audit.engines:
+        if engine not in ENGINES:
+            raise ConfigError(
+                f"audit.engines: {engine!r} is not known; there is {', '.join(ENGINES)}."
+            )
     for stage in made.stages:
         if stage not in _STAGES:
             raise ConfigError(f"stages: {stage!r} is not known; there is {', '.join(_STAGES)}.")
@@ -227,12 +264,16 @@ def settings(composed: DictConfig) -> Settings:
         ("runtime.n_seq", made.runtime.n_seq, 0),
         ("runtime.n_threads", made.runtime.n_threads, 0),
         ("audit.walks", made.audit.walks, 0),
-        ("engine.max_tokens", made.engine.max_tokens or 1, 1),
-        ("grammar.limit", made.grammar.limit or 1, 1),
+        ("engine.max_tokens", made.engine.max_tokens, 1),
+        ("grammar.limit", made.grammar.limit, 1),
+        ("engine.time_limit", made.engine.time_limit, 0.1),
+        ("engine.case_limit", made.engine.case_limit, 0),
+        ("runtime.memory_limit", made.runtime.memory_limit, 0.25),
+        ("run.budget", made.run.budget, 0.1),
         ("repeats", made.repeats, 1),
         ("sampling.temperature", made.sampling.temperature, 0),
     ):
-        if value < least:
+        if value is not None and value < least:
             raise ConfigError(f"{key}={value} is too small; the least is {least}.")
     if made.runtime.n_seq > 256:
         raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} is more than llama.cpp's 256.")

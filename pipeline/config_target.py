@@ -59,7 +59,7 @@ class TargetConfig:
             if (value := getattr(self, key)) < least:
                 raise ConfigError(f"target.{key}={value} is too small; the least is {least}.")
         for key in ("timeout", "start_limit"):
-            if getattr(self, key) >= time_limit:
+            if self.name != job_target.IN_PROCESS and getattr(self, key) >= time_limit:
                 raise ConfigError(
                     f"target.{key}={getattr(self, key):g} must be less than "
                     f"engine.time_limit={time_limit:g}: a worker may not be silent for longer."

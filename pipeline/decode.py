@@ -20,7 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.constraint import Mask, Matcher
+from pipeline.limits import UNTIMED, Clock
 from pipeline.verdict import End, Lost
+from pipeline.worker import Unit
 
 Allowed = npt.NDArray[np.bool_]
 """Which tokens may come next, shape (n_vocab,)."""
@@ -102,6 +104,9 @@ class Cell:
     observe: Observer | None = None
     draw: str = ""
     """What names its draws where tokens are sampled."""
+    clock: Clock = UNTIMED
+    unit: Unit = ()
+    """What its time is counted under."""
     steps: list[Step] = field(default_factory=list[Step])
     end: End | None = None
     loss: Loss | None = None
@@ -120,7 +125,8 @@ class Cell:
         """Compute the next mask, once; touches nothing but the cell, so any thread may."""
         if self.loss is not None or self.view is not None:
             return
-        mask = self.matcher.mask()
+        with self.clock.on(self.unit):
+            mask = self.matcher.mask()
         if mask is None:
             return
         bits = np.unpackbits(mask.view(np.uint8), count=self.n_vocab, bitorder="little")
@@ -135,7 +141,8 @@ class Cell:
         if self.loss is not None or self.end is not None:
             return False
         wanted = len(self.steps) < len(self.first)
-        return wanted or self.matcher.stopped() or bool(self.matcher.forced())
+        with self.clock.on(self.unit):
+            return wanted or self.matcher.stopped() or bool(self.matcher.forced())
 
     def due(self) -> int | None:
         """Meet what `look` saw: the token that is to be taken whatever the logits say.
@@ -151,7 +158,8 @@ class Cell:
             self._met = True
             self.stop_allowed = any(view.allowed[token] for token in self.end_ids)
             if self.observe is not None:
-                self.observe(self, view.mask)
+                with self.clock.on(self.unit):
+                    self.observe(self, view.mask)
             if view.n_allowed == 0:
                 self.end = End.EMPTY_MASK
                 return None
@@ -168,6 +176,17 @@ class Cell:
         else:
             origin = Origin.FORCED if view.forced == token else Origin.CHOSEN
             self.steps.append(Step(token, view.n_allowed, origin))
+        with self.clock.on(self.unit):
+            self._move_on(token)
+        if self.end is None and self.clock.over(self.unit):
+            self.end = End.TIMEOUT
+
+    def transcript(self) -> Transcript:
+        """The whole story; only once the cell has ended."""
+        assert self.end is not None
+        return Transcript(self.prompt, tuple(self.steps), self.end, self.loss, self.stop_allowed)
+
+    def _move_on(self, token: int) -> None:
         stops = token in self.end_ids
         if self.loss is None and not self.matcher.consume(token) and not stops:
             # The bridge ignores this and meets it at the next mask: so is it dated.
@@ -178,11 +197,6 @@ class Cell:
             elif len(self.steps) >= self.max_tokens:
                 self.end = End.TOKEN_LIMIT
                 self._look_past_the_limit()
-
-    def transcript(self) -> Transcript:
-        """The whole story; only once the cell has ended."""
-        assert self.end is not None
-        return Transcript(self.prompt, tuple(self.steps), self.end, self.loss, self.stop_allowed)
 
     def _look_past_the_limit(self) -> None:
         mask = self.matcher.mask() if self.loss is None else None

@@ -5,14 +5,21 @@
 | reading the command line     | `ConfigError`     | exit 2                           |
 | finding or fetching a file   | `SourceError`     | exit 2                           |
 | reading a suite file         | `SuiteError`      | exit 2                           |
-| opening the results folder   | `ResultsError`    | exit 2                           |
+| writing the results folder   | `ResultsError`    | exit 2; `resume=RUN` goes on     |
+| resuming a run that differs  | `ResultsError`    | exit 2, the difference named     |
 | reading a run's tables       | `TablesError`     | exit 2                           |
 | pairing two sides            | `CompareError`    | exit 2                           |
 | building the report          | `ReportError`     | exit 2                           |
 | loading a GGUF (worker)      | `LoadRefused`     | exit 2, or in a multirun the     |
 |                              | → `InputRefused`  | verdict `load_refused`           |
 | building a token table       | `BuilderRefused`  | verdict `builder_refused`        |
-| death of the native process  | none is raised    | verdict `crashed` or `timeout`   |
+| death of the native process  | none is raised    | tried again apart; what dies     |
+|                              |                   | twice: `crashed` or `timeout`    |
+| garbage from the worker      | `Garbage`         | as a death                       |
+| a limit of time or budget    | none is raised    | verdict `timeout`                |
+| Ctrl-C, SIGTERM              | KeyboardInterrupt | tables of what was done, a       |
+|                              |                   | manifest `interrupted`, exit 130 |
+|                              |                   | or 143; `resume=RUN` goes on     |
 
 An error a user can cause carries one paragraph: what is wrong, where, and what to do next.
 It is printed without a traceback.

@@ -154,6 +154,8 @@ class _Evidence:
                 return f"the {who} on at step {loss.step if loss else len(steps)}{after}"
             case Verdict.TRUNCATED:
                 return f"the limit of {len(steps)} tokens was hit before the text ended"
+            case Verdict.TIMEOUT:
+                return f"after {len(steps)} tokens its time was up (engine.case_limit)"
             case Verdict.CHECKER_DISAGREES:
                 return f"the grammar accepts the text, the checker does not: {self.objection}"
             case _:
@@ -168,6 +170,7 @@ class _Evidence:
 _CAUSES = {
     Verdict.OK: Cause.NONE,
     Verdict.TRUNCATED: Cause.NONE,
+    Verdict.TIMEOUT: Cause.RUNTIME,
     Verdict.NO_STOP: Cause.SPECIAL,
     Verdict.CHECKER_DISAGREES: Cause.ENGINE,
 }

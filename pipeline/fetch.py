@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -39,6 +40,7 @@ from pipeline.sources import Format, Resolved, Role, Source, cache_dir
 
 HASH_ONCE_BYTES = 64 * 2**20  # files from this size on have their sha256 remembered
 _BLOCK = 4 * 2**20
+_ABANDONED = 2 * 24 * 3600  # seconds
 
 
 # --- checking: format and sha256 ----------------------------------------------------------------
@@ -167,6 +169,7 @@ def _through_cache(
         try:
             for folder in (final.parent, cache / "locks", cache / "downloads"):
                 folder.mkdir(parents=True, exist_ok=True)
+            _sweep(cache / "downloads")
             with (
                 _lock(str(final)),
                 tempfile.TemporaryDirectory(dir=cache / "downloads", prefix="tmp-") as scratch,
@@ -195,6 +198,14 @@ def _through_cache(
             _write_record(record, facts)
     commit = _read_record(record).get("commit")
     return replace(found, origin=f"{origin} (commit {commit})") if commit else found
+
+
+def _sweep(downloads: Path) -> None:
+    """Remove what a fetch that was killed left behind, once nobody can be at it any more."""
+    for left in downloads.glob("tmp-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(left)
 
 
 def _lock(name: str) -> FileLock:
@@ -312,7 +323,8 @@ def from_hub(source: Source, role: Role, progress: bool) -> Resolved:
         end = os.environ.get("HF_ENDPOINT")  # as it is now: the library reads it when imported
         try:
             url = hub.hf_hub_url(repo, file, revision=revision, endpoint=end)
-            commit: str = hub.get_hf_file_metadata(url, endpoint=end).commit_hash or revision
+            said = hub.get_hf_file_metadata(url, endpoint=end)
+            commit: str = said.commit_hash or revision
             path: str = hub.hf_hub_download(
                 repo, file, revision=commit, local_dir=scratch, endpoint=end
             )
@@ -320,6 +332,8 @@ def from_hub(source: Source, role: Role, progress: bool) -> Resolved:
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES):
                 raise
             raise _UnreachableError(f"{type(error).__name__}: {error}") from None
+        if re.fullmatch("[0-9a-f]{64}", said.etag or "") and said.etag != sha256_of(Path(path)):
+            raise _UnreachableError(f"what came is not the file with sha256 {said.etag}")
         return Path(path), {"repo": repo, "file": file, "revision": revision, "commit": commit}
 
     final = cache_dir() / "hub" / folder / file

@@ -35,6 +35,35 @@ class KeyValues:
             return None
         return entry[start + 12 :].decode("utf-8", "replace")
 
+    def flag(self, key: str, *, default: bool) -> bool:
+        """The value of a boolean key."""
+        entry = self.raw.get(key)
+        return default if entry is None else entry[-1] != 0
+
+    def strings(self, key: str) -> list[str]:
+        """The items of an array of strings; none where the key is absent."""
+        data = self._array(key, STRING)
+        out: list[str] = []
+        position = 0
+        while position < len(data):
+            (length,) = struct.unpack_from("<Q", data, position)
+            position += 8 + length
+            out.append(data[position - length : position].decode("utf-8", "replace"))
+        return out
+
+    def floats(self, key: str) -> list[float]:
+        """The items of an array of 32-bit floats; none where the key is absent."""
+        data = self._array(key, F32)
+        return list(struct.unpack(f"<{len(data) // 4}f", data))
+
+    def _array(self, key: str, kind: int) -> bytes:
+        """The bytes of an array's items; empty for anything else."""
+        entry = self.raw.get(key, b"")
+        start = 8 + len(key.encode())
+        if entry[start : start + 8] != struct.pack("<II", ARRAY, kind):
+            return b""
+        return entry[start + 16 :]
+
     @property
     def n_tokens(self) -> int:
         """Length of `tokenizer.ggml.tokens`; 0 where there is none."""

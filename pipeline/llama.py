@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -100,8 +101,9 @@ def system_info() -> str:
 class Vocab:
     """The `llama_vocab` of a loaded model; lives as long as its `Model`."""
 
-    def __init__(self, handle: int) -> None:
+    def __init__(self, handle: int, file: Path) -> None:
         self._handle = handle
+        self.file = file
         self.n_tokens: int = _n_tokens(handle)
         self.type: int = _vocab_type(handle)
         self._buffer = ctypes.create_string_buffer(1 << 16)
@@ -222,7 +224,7 @@ class Model:
         self._handle: int | None = _c.llama_model_load_from_file(os.fsencode(path), params)
         if not self._handle:
             raise LoadRefused(last_words() or "llama.cpp gave no reason")
-        self.vocab = Vocab(_c.llama_model_get_vocab(self._handle))  # pyright: ignore
+        self.vocab = Vocab(_c.llama_model_get_vocab(self._handle), path)  # pyright: ignore
 
     @property
     def handle(self) -> int:
@@ -254,6 +256,61 @@ class Model:
         if self._handle:
             _c.llama_model_free(self._handle)  # pyright: ignore
             self._handle = None
+
+
+def high_level(file: str) -> Any:
+    """llama-cpp-python's own `Llama` of a file's vocabulary, for libraries that take one."""
+    from llama_cpp import Llama
+
+    return Llama(file, vocab_only=True, verbose=False)
+
+
+def vocab_of(wrapper: Any) -> Any:
+    """The `llama_vocab *` in a `Llama`, for libraries that take that; lives as long as it."""
+    return _c.llama_model_get_vocab(wrapper.model)
+
+
+class GrammarSampler:
+    """llama.cpp's grammar sampler over a GBNF text. Raises ValueError where it does not parse.
+
+    `accept` throws, which ends the process, for a token that the mask refuses.
+    """
+
+    def __init__(self, model: Model, grammar: str) -> None:
+        handle = _c.llama_sampler_init_grammar(model.vocab.handle, grammar.encode(), b"root")  # pyright: ignore
+        if not handle:
+            raise ValueError(last_words() or "llama.cpp could not read the grammar")
+        self._adopt(model, handle)
+
+    def _adopt(self, model: Model, handle: Any) -> None:
+        self._model, self._handle = model, handle
+        weakref.finalize(self, _c.llama_sampler_free, handle)  # pyright: ignore
+
+    def mask(self) -> bytes:
+        """The allowed tokens, one bit an id, least significant first, in whole 32-bit words."""
+        n_tokens = self._model.vocab.n_tokens
+        data = np.zeros(n_tokens, [("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+        data["id"] = np.arange(n_tokens)
+        array = _c.llama_token_data_array(
+            data=ctypes.cast(data.ctypes.data, _c.llama_token_data_p),  # pyright: ignore
+            size=n_tokens,
+            selected=-1,
+            sorted=False,
+        )
+        _c.llama_sampler_apply(self._handle, ctypes.byref(array))  # pyright: ignore
+        bits = np.zeros((n_tokens + 31) // 32 * 32, np.bool_)
+        bits[data["id"]] = data["logit"] == 0
+        return np.packbits(bits, bitorder="little").tobytes()
+
+    def accept(self, token: int) -> None:
+        """Advance by a token that the mask allows."""
+        _c.llama_sampler_accept(self._handle, token)  # pyright: ignore
+
+    def clone(self) -> GrammarSampler:
+        """A sampler of its own in the same state."""
+        twin = GrammarSampler.__new__(GrammarSampler)
+        twin._adopt(self._model, _c.llama_sampler_clone(self._handle))  # pyright: ignore
+        return twin
 
 
 MAX_SEQ = 256

@@ -55,6 +55,7 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
 
+@cache
 def commit() -> str | None:
     """The git commit of this checkout, `+` behind it when files differ; None outside one."""
     root = Path(__file__).parent.parent

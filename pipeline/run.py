@@ -1,8 +1,8 @@
-"""The matrix: jobs to workers, messages to part files, parts to tables.
+"""The matrix: jobs to groups, groups to journals, journals to tables.
 
-Every result goes one way: a worker's messages are appended to the part file of its job, and all
-parts of a run are merged once, at the end (`finish`). A multirun is many jobs that share one
-run folder. This is the only place where the death of a process becomes a verdict.
+Every result goes one way: what a worker says of a unit of work is written to the journal of its
+group, and all journals of a run are merged once, at the end (`finish`). A multirun is many jobs
+that share one run folder; a resumed run is the same command again, less what its journals have.
 """
 
 from __future__ import annotations
@@ -10,30 +10,27 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import os
 import platform
-import re
 import shutil
-from dataclasses import asdict, dataclass, field, replace
-from itertools import product
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tqdm import tqdm
 
-from pipeline import provenance, sources, suites, tables
+from pipeline import attempts, journal, lost, provenance, resume, sources, suites, tables
+from pipeline.attempts import Limits
 from pipeline.config import Settings, data_folder
-from pipeline.errors import ConfigError, InputRefused, ResultsError, SourceError
+from pipeline.errors import ConfigError, InputRefused, SourceError
 from pipeline.job_target import SENTINEL, TargetRef
-from pipeline.supervise import Death, supervise
-from pipeline.verdict import Cause, End, Verdict
-from pipeline.worker import FileRef, Job, SuiteRef, repeats
+from pipeline.journal import Command, Group, claim, file_name, group_path
+from pipeline.lost import Fate
+from pipeline.verdict import End
+from pipeline.visible import visible
+from pipeline.worker import FileRef, Job, SuiteRef, Unit
 
-INVOCATION = "BYTE_EXACT_INVOCATION"
-"""Environment variable that all jobs of one command share; a run folder belongs to one command."""
-
-
-_LOST = (Verdict.CRASHED.value, Verdict.TIMEOUT.value)
+_begun: set[Path] = set()
+"""Groups that this process has taken on."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +38,6 @@ class Outcome:
     """How one job went."""
 
     folder: Path
-    lost: int = 0
-    """Cells or tables without a result because a native process or a server died or hung."""
     refusal: str | None = None
     """Why the job's input could not be used."""
 
@@ -56,89 +51,114 @@ class Chosen:
     cases: tuple[str, ...]
 
 
-@dataclass
-class _Seen:
-    """What a worker has said so far."""
-
-    refusal: str | None = None
-    ended: bool = False
-    cells: set[tuple[str, str, str, int | None]] = field(
-        default_factory=set[tuple[str, str, str, int | None]]
-    )
-    """(builder, suite, case, repeat) of every cell that has its row."""
-    builders: set[str] = field(default_factory=set[str])
-    """Builders with their row in `tokenizers`."""
-    lost: int = 0
-    """Cells of which the worker itself says that a server died, hung or gave no answer."""
-
-    def note(self, message: dict[str, Any]) -> int:
-        """Take one message in; how far the progress bar moves."""
-        match message:
-            case {"type": "refused", "message": text}:
-                self.refusal = text
-            case {"type": "end"}:
-                self.ended = True
-            case {"type": "rows", "table": "cells", "rows": rows}:
-                self.cells |= {
-                    (row["builder"], row["suite"], row["case"], row["repeat"]) for row in rows
-                }
-                self.lost += sum(row["verdict"] in _LOST for row in rows)
-                return len(rows)
-            case {"type": "rows", "table": "tokenizers", "rows": rows}:
-                self.builders |= {row["builder"] for row in rows}
-                return len(rows)
-            case _:
-                pass
-        return 0
-
-
-def execute(settings: Settings, *, keep_refused: bool) -> Outcome:
-    """Run one job: all cells of one model and one tokenizer.
+def execute(
+    settings: Settings, command: Command, deadline: float | None, *, keep_refused: bool
+) -> Outcome:
+    """Run one job: all cells of one model and one tokenizer, or what is missing of them.
 
     An input that cannot be used raises a `PipelineError` and leaves nothing behind; with
-    `keep_refused` (a multirun) its cells are kept as `load_refused`.
+    `keep_refused` (a multirun) its cells are kept as `load_refused`. `deadline` is when, by
+    `time.monotonic()`, the run's budget is spent.
     """
     chosen = _chosen(settings)
     job = _job(settings, chosen)
-    seen = _Seen()
+    claim(settings.folder, command)
+    group = Group(group_path(settings.folder, job))
+    if group.path in _begun:
+        raise ConfigError(
+            f"two jobs of this run have the model {job.model} and the tokenizer {job.tokenizer}; "
+            "give the files different names."
+        )
+    _begun.add(group.path)
+    identity = _identity(settings, job)
+    if group.identity:
+        resume.same(group.identity, identity, settings.folder)
+        if group.closed:
+            return Outcome(settings.folder, group.refused)
+    limits = Limits(settings.engine.time_limit, deadline)
     try:
-        job = _with_files(job, settings)
-        part = _open_part(settings.folder, job)
-        death = _work(job, part, chosen, seen, settings.engine.time_limit)
-        if seen.refusal is not None:
-            raise InputRefused(seen.refusal)
-    except (SourceError, InputRefused) as refusal:
-        part = _part(settings.folder, job)
-        if not keep_refused:
-            _discard(part)
+        refusal = _work(group, job, identity, settings, limits)
+    except (SourceError, InputRefused) as error:
+        if not keep_refused and not group.done:
+            _discard(group)
             raise
-        if not part.exists():
-            _open_part(settings.folder, job)
-        _bury(job, chosen, seen, part, End.LOAD_REFUSED, str(refusal))
-        return Outcome(settings.folder, refusal=str(refusal))
-    if death is None:
-        return Outcome(settings.folder, lost=seen.lost)
-    end = End.TIMEOUT if death.hung else End.CRASHED
-    buried = _bury(job, chosen, seen, part, end, death.reason)
-    return Outcome(settings.folder, lost=seen.lost + buried)
+        if group.done and isinstance(error, SourceError):
+            raise  # it was there before, so it may come back: this can be resumed
+        refusal = str(error)
+    if refusal is not None:
+        group.begin(job, identity)
+        for unit in lost.owed(job):
+            group.finish(unit, lost.rows(job, unit, Fate(End.LOAD_REFUSED, refusal)))
+    group.close(refusal)
+    return Outcome(settings.folder, refusal)
 
 
-def finish(folder: Path, outcomes: list[Outcome], settings: Settings) -> dict[str, Any]:
-    """Merge the run's parts into its tables and write the manifest, which closes the run."""
-    parts = sorted((folder / "parts").glob("*.jsonl"))
-    counts = tables.merge(parts, folder)
-    _write_reproducers(folder)
-    hellos = [m for part in parts for m in tables.messages(part) if m["type"] == "hello"]
-    timings = [m["timings"] for part in parts for m in tables.messages(part) if "timings" in m]
-    jobs = [m["job"] for part in parts for m in tables.messages(part) if m["type"] == "job"]
+def _work(
+    group: Group, job: Job, identity: dict[str, str], settings: Settings, limits: Limits
+) -> str | None:
+    """Do a group's job; raises for a refused input as long as there is nothing to keep."""
+    for again in (False, True):
+        job = _with_files(job, settings)
+        group.begin(job, identity)
+        owed = set(lost.owed(job))
+        with tqdm(
+            total=len(owed),
+            initial=len(owed & group.done),
+            desc=visible(f"{job.model}/{job.tokenizer}"),
+            unit="unit",
+            leave=False,
+        ) as bar:
+
+            def progress(_: Unit, bar: Any = bar) -> None:
+                bar.update()
+
+            refusal = attempts.work(group, job, limits, progress)
+        if refusal is None:
+            return None
+        if again or all(Path(ref.path).exists() for ref in (job.weights, job.tokens) if ref):
+            raise InputRefused(refusal)
+    raise AssertionError("the second turn of the loop returns or raises")  # files vanish once
+
+
+def finish(folder: Path, settings: Settings, *, interrupted: bool) -> dict[str, Any]:
+    """Merge the run's parts into its tables and write the manifest, which closes the run.
+
+    A run is `complete` if every group that has begun is closed and nothing cut the command short;
+    else it is `interrupted`, its tables hold what was done, and it can be resumed.
+    """
+    groups = journal.groups(folder)
+    parts = [group.path for group in groups]
+    interrupted |= not all(group.closed for group in groups)
+    try:
+        (folder / "manifest.json").unlink(missing_ok=True)
+        for left in folder.glob(".*.parquet.*"):
+            left.unlink()
+        counts = tables.merge(parts, folder)
+        _write_reproducers(folder)
+        return _close(folder, settings, groups, counts, interrupted)
+    except OSError as error:
+        raise journal.unwritable(folder, error) from None
+
+
+def _close(
+    folder: Path,
+    settings: Settings,
+    groups: list[Group],
+    counts: dict[str, int],
+    interrupted: bool,
+) -> dict[str, Any]:
+    """Write the manifest."""
+    hellos = [hello for group in groups for hello in group.hellos]
+    jobs = [job for group in groups for job in group.jobs]
+    timings = [timing for group in groups for timing in group.timings]
     manifest: dict[str, Any] = {
         "schema_version": tables.SCHEMA_VERSION,
-        "status": "complete",
+        "status": "interrupted" if interrupted else "complete",
         "run": folder.name,
         "stages": settings.stages,
         "rows": counts,
-        "lost": sum(outcome.lost for outcome in outcomes),
-        "refused": [outcome.refusal for outcome in outcomes if outcome.refusal],
+        "lost": sum(group.lost for group in groups),
+        "refused": [group.refused for group in groups if group.refused],
         "versions": provenance.versions(),
         "engine": sorted({hello["engine"] for hello in hellos}),
         "devices": sorted({hello["device"] for hello in hellos}),
@@ -171,10 +191,15 @@ def _settings(settings: Settings) -> dict[str, Any]:
 def _write_reproducers(folder: Path) -> None:
     """Each reproducer as a suite file for `run` and as the text of a report."""
     for row in tables.read(folder, "reproducers").iter_rows(named=True):
-        name = _file_name(f"{row['tokenizer']}-{row['builder']}-{row['name']}")
+        name = file_name(f"{row['tokenizer']}-{row['builder']}-{row['name']}")
         (folder / "reproducers").mkdir(exist_ok=True)
         for suffix, text in (("yaml", row["suite_file"]), ("md", row["report"])):
             (folder / "reproducers" / f"{name}.{suffix}").write_text(text, encoding="utf-8")
+    for row in tables.read(folder, "engine_findings").iter_rows(named=True):
+        what = (row["tokenizer"], "engine", row["engine"], row["verdict"], row["kind"])
+        (folder / "reproducers").mkdir(exist_ok=True)
+        name = file_name("-".join(what))
+        (folder / "reproducers" / f"{name}.md").write_text(row["report"], encoding="utf-8")
 
 
 def _chosen(settings: Settings) -> list[Chosen]:
@@ -240,21 +265,21 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         raise ConfigError("builder=[] chooses no builder; there must be at least one.")
     name = model.name if own else tokenizer.name
     label = settings.target.label or settings.target.name
-    log = settings.folder / "parts" / f"{_file_name(f'{model.name}--{name}--{label}')}.log"
+    log = settings.folder / "parts" / f"{file_name(f'{model.name}--{name}--{label}')}.log"
     target = settings.target.ref(log)
     if target.remote and "generate" not in settings.stages:
         raise ConfigError("A server's token table is not seen: audit goes with target=inprocess.")
     strings = settings.audit.strings_suite
     return Job(
-        model=model.name,
-        tokenizer=name,
+        model=_text(model.name),
+        tokenizer=_text(name),
         weights=None,
         tokens=None,
         prefix_scheme=settings.tokenizer.prefix_scheme,
         seed=model.seed,
         cache=str(sources.cache_dir()),
         builders=(target.label,) if target.remote else tuple(settings.builder.use),
-        suites=tuple(SuiteRef(str(suite.path), suite.cases) for suite in chosen),
+        suites=tuple(SuiteRef(str(suite.path), suite.cases, suite.name) for suite in chosen),
         stages=("generate",) if target.remote else tuple(settings.stages),
         device=settings.runtime.device,
         n_seq=settings.runtime.n_seq,
@@ -267,6 +292,11 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         walks_suite=str(_dataset(settings.audit.walks_suite)),
         strings_suite=str(_dataset(strings)) if strings else None,
         audit_seed=settings.audit.seed,
+        case_limit=settings.engine.case_limit,
+        memory_limit=int((settings.runtime.memory_limit or 0) * 2**30),
+        engines=tuple(settings.audit.engines),
+        engines_suite=str(_dataset(settings.audit.engines_suite)),
+        outside=settings.builder.outside(),
         target=target,
         fast_forward=settings.engine.fast_forward,
         temperature=settings.sampling.temperature,
@@ -277,6 +307,11 @@ def _job(settings: Settings, chosen: list[Chosen]) -> Job:
         llguidance_lib=settings.runtime.llguidance_lib,
         references=tuple(settings.audit.references),
     )
+
+
+def _text(name: str) -> str:
+    """A name that tables can hold: a file's may be no UTF-8."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _with_files(job: Job, settings: Settings) -> Job:
@@ -292,121 +327,39 @@ def _with_files(job: Job, settings: Settings) -> Job:
     return replace(job, weights=weights, tokens=tokens)
 
 
-def _part(folder: Path, job: Job) -> Path:
-    names = (job.model, job.tokenizer, *([job.target.label] if job.target.remote else []))
-    return folder / "parts" / f"{_file_name('--'.join(names))}.jsonl"
+def _identity(settings: Settings, job: Job) -> dict[str, str]:
+    """All that a group's rows depend on, by the names people know it by; see `resume.same`."""
+    found = dict(provenance.versions()) | {"commit": provenance.commit() or "none"}
+    values = asdict(settings)
+    for key in ("run", "results_dir"):
+        del values[key]
+    found |= _flat(values)
+    for path in (*(suite.path for suite in job.suites), job.walks_suite, job.strings_suite):
+        if path is not None:
+            found[f"suite file {path}"] = provenance.file_sha256(Path(path))[:16]
+    return found
 
 
-def _file_name(text: str) -> str:
-    return re.sub(r"[^\w.-]", "_", text)
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings as `engine.max_tokens` → text."""
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found |= _flat(cast(dict[str, Any], value), f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = json.dumps(value)
+    return found
 
 
-def _open_part(folder: Path, job: Job) -> Path:
-    """The job's part file, in a run folder that belongs to this command."""
-    invocation = os.environ.setdefault(INVOCATION, os.urandom(8).hex())
-    owner = folder / "parts" / "owner"
-    part = _part(folder, job)
-    try:
-        owner.parent.mkdir(parents=True, exist_ok=True)
-        with contextlib.suppress(FileExistsError), owner.open("x") as file:
-            file.write(invocation)
-        if owner.read_text() != invocation:
-            raise ResultsError(
-                f"{folder} already holds a run. Choose another run.name, or remove that folder."
-            )
-        with part.open("x", encoding="utf-8") as file:
-            file.write(json.dumps({"type": "job", "job": asdict(job)}) + "\n")
-    except FileExistsError:
-        raise ConfigError(
-            f"two jobs of this run have the model {job.model} and the tokenizer {job.tokenizer}; "
-            "give the files different names."
-        ) from None
-    except OSError as error:
-        raise ResultsError(
-            f"The results folder {folder} cannot be written: {error.strerror}. "
-            "Choose another with results_dir=…."
-        ) from None
-    return part
-
-
-def _work(
-    job: Job, part: Path, chosen: list[Chosen], seen: _Seen, time_limit: float
-) -> Death | None:
-    """Run the job in a worker, its messages appended to the part file."""
-    total = len(job.builders) * ("audit" in job.stages)
-    if "generate" in job.stages:
-        total += job.repeats * len(job.builders) * sum(len(suite.cases) for suite in chosen)
-    with (
-        part.open("a", encoding="utf-8") as journal,
-        tqdm(total=total, desc=f"{job.model}/{job.tokenizer}", unit="cell", leave=False) as bar,
-    ):
-
-        def take(line: str) -> None:
-            message = tables.message(line)
-            if message is not None:
-                journal.write(line)
-                bar.update(seen.note(message))
-
-        death = supervise(job, take, time_limit=time_limit)
-        journal.flush()
-        os.fsync(journal.fileno())
-    if death is None and not seen.ended and seen.refusal is None:
-        return Death(hung=False, reason="the worker ended before its job did.")
-    return death
-
-
-def _bury(job: Job, chosen: list[Chosen], seen: _Seen, part: Path, end: End, reason: str) -> int:
-    """Give every cell and table that a job did not reach its row; the number of them."""
-    whose = {"tokenizer": job.tokenizer}
-    cells: list[dict[str, Any]] = []
-    for suite in chosen if "generate" in job.stages else []:
-        for case, builder, repeat in product(suite.cases, job.builders, repeats(job.repeats)):
-            if (builder, suite.name, case, repeat) in seen.cells:
-                continue
-            key = (job.target.name, job.model, job.tokenizer, builder, suite.name, case)
-            cells.append(
-                dict.fromkeys(tables.SCHEMAS["cells"])
-                | whose
-                | {
-                    "target": job.target.name,
-                    "model": job.model,
-                    "builder": builder,
-                    "suite": suite.name,
-                    "case": case,
-                    "repeat": repeat,
-                    "cell_key": "/".join(key),
-                    "verdict": end.value,
-                    "cause": (
-                        Cause.RUNTIME if end is not End.LOAD_REFUSED else Cause.VOCABULARY
-                    ).value,
-                    "text_valid": False,
-                    "ended": end.value,
-                    "reason": reason,
-                    "seed": job.seed,
-                }
-            )
-    builders = [
-        dict.fromkeys(tables.SCHEMAS["tokenizers"])
-        | whose
-        | {"builder": builder, "status": end.value, "reason": reason}
-        for builder in job.builders
-        if "audit" in job.stages and builder not in seen.builders
-    ]
-    with part.open("a", encoding="utf-8") as journal:
-        for table, rows in (("cells", cells), ("tokenizers", builders)):
-            journal.write(json.dumps({"type": "rows", "table": table, "rows": rows}) + "\n")
-    return len(cells) + len(builders)
-
-
-def _discard(part: Path) -> None:
-    """Take back a part that holds nothing, and the run folder if nothing else is in it."""
-    if not part.exists():
-        return
-    part.unlink()
-    if not list(part.parent.glob("*.jsonl")):
-        shutil.rmtree(part.parent)
+def _discard(group: Group) -> None:
+    """Take back a group that holds nothing, and the run folder if nothing else is in it."""
+    group.path.unlink(missing_ok=True)
+    parts = group.path.parent
+    if not list(parts.glob("*.jsonl")):
+        journal.release(parts.parent)
+        shutil.rmtree(parts)
         with contextlib.suppress(OSError):
-            part.parent.parent.rmdir()
+            parts.parent.rmdir()
 
 
 def _without_paths(job: dict[str, Any]) -> dict[str, Any]:

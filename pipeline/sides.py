@@ -140,7 +140,8 @@ def closed(folder: Path) -> dict[str, Any]:
     if not path.exists():
         raise CompareError(
             f"{folder} has no closing record ({_MANIFEST}): the run was cut short or still goes "
-            "on. Let it finish, or run it again; what it lacks must not pass for a result."
+            f"on. Let it finish, or go on with `python -m pipeline run resume={folder}`; what it "
+            "lacks must not pass for a result."
         )
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -148,7 +149,10 @@ def closed(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError):
         raise CompareError(f"{path} cannot be read as a run's manifest. Run it again.") from None
     if status != "complete" or not isinstance(rows, dict):
-        raise CompareError(f"{folder} is {status}, not complete: run it to its end first.")
+        raise CompareError(
+            f"{folder} is {status}, not complete: run it to its end first with "
+            f"`python -m pipeline run resume={folder}`."
+        )
     if not tables.readable(version):
         raise CompareError(
             f"{folder} has tables of schema version {version}; this byte-exact reads version "

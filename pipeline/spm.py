@@ -87,6 +87,11 @@ class SpmEncoder:
         made._begin(vocabulary, plain, _as_it_is)
         made._partition = Partition(vocabulary, control=False, strip=False)
         made._space = b" "
+        # A file without token types has `<0x0A>` as six letters: such a token is no byte.
+        made._bytes = [
+            token if token != _NO_TOKEN and rendered[token] == bytes([byte]) else _NO_TOKEN
+            for byte, token in enumerate(made._bytes)
+        ]
         if missing := [byte for byte, token in enumerate(made._bytes) if token == _NO_TOKEN]:
             raise ValueError(f"no token for {len(missing)} bytes, the first 0x{missing[0]:02X}")
         return made

@@ -245,6 +245,8 @@ def _case(where: str, suite: str, raw: dict[str, Any]) -> Case:
 def _grammar(where: str, raw: dict[str, Any], invalid: bool = False) -> Grammar:
     schema: dict[str, Any] | None = raw.get("json")
     if schema is None:
+        if "\0" in raw["lark"]:
+            raise SuiteError(f"{where}grammar.lark: holds a NUL, which ends a text in C.")
         return Grammar("lark", raw["lark"])
     if not invalid and (reason := schema_fault(schema)):
         raise SuiteError(f"{where}grammar.json: {reason}.")

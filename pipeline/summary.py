@@ -15,13 +15,17 @@ from pipeline import tables
 from pipeline.generation_summary import RATES, SPEED, rates, speed
 from pipeline.job_target import SENTINEL
 from pipeline.verdict import BADNESS, Verdict
+from pipeline.visible import visible
 
 _WORST = 6
+_LONGEST = 1000
+"""Characters of a line."""
 _FIRST = ("unfixed", "fixed", "exact")
 """Builders whose columns come first, in this order."""
 
 AUDITED = "Token tables against true bytes"
 PROVED = "Masks against the byte oracle"
+ENGINES = "Engines' own masks"
 GENERATED = "Generation"
 GREEDY = "What greedy tokenization loses (cells right under both)"
 ENFORCED = "Enforcement, apart from validity (the sentinel suite)"
@@ -38,9 +42,16 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     """The closing text of a run."""
     cells, tokenizers = tables.read(run, "cells"), tables.read(run, "tokenizers")
     parts: list[str] = []
+    if manifest["status"] != "complete":
+        parts.append(
+            f"INTERRUPTED: these are not all results of the run. `python -m pipeline run "
+            f"resume={run}` does the rest."
+        )
     parts.append(_titled(AUDITED, audited(tokenizers, tables.read(run, "masks"))))
     states, walks = tables.read(run, "states"), tables.read(run, "walks")
     parts.append(_titled(PROVED, proved(states, walks)))
+    engines, findings = tables.read(run, "engines"), tables.read(run, "engine_findings")
+    parts.append(_titled(ENGINES, probed(engines, findings)))
     parts.append(_prefix(tokenizers, run))
     if cells.height:
         parts += [
@@ -57,7 +68,8 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
         parts.append(f"{manifest['lost']} rows were lost to native processes that died or hung.")
     names = ", ".join(f"{name}.parquet" for name, n in manifest["rows"].items() if n)
     parts.append(f"Results: {run}\n  {names}, manifest.json")
-    return "\n\n".join(part for part in parts if part)
+    lines = "\n\n".join(part for part in parts if part).split("\n")
+    return "\n".join(visible(line, _LONGEST) for line in lines)
 
 
 def _titled(title: str, rows: list[list[str]]) -> str:
@@ -190,6 +202,28 @@ def greedy_loses(cells: pl.DataFrame) -> list[list[str]]:
         odd = f"{100 * int(group['n_non_canonical'].sum()) / max(n, 1):.0f} %"
         rows.append([str(tokenizer), str(builder), f"{group.height}", f"{n}", f"{forced}"])
         rows[-1] += [f"{n - forced}", odd]
+    return rows
+
+
+def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
+    """Released engines' own masks: how many are exact, and in how many which kind is wrong."""
+    rows = [["tokenizer", "engine", "masks judged", "exact", "masks with which fault"]]
+    for (tokenizer, engine), group in engines.group_by(
+        ["tokenizer", "engine"], maintain_order=True
+    ):
+        judged = group.filter(~pl.col("verdict").is_in(["no_oracle", "after_divergence"]))
+        mine = findings.filter(tokenizer=tokenizer, engine=engine).sort(-pl.col("n_states"))
+        kinds = [f"{r['n_states']} {r['verdict']}/{r['kind']}" for r in mine.to_dicts()]
+        refused = group.filter(verdict="builder_refused")["reason"].to_list()
+        rows.append(
+            [
+                str(tokenizer),
+                group["made_by"][0] or str(engine),
+                "-" if refused else f"{judged.height}",
+                "-" if refused else f"{judged.filter(verdict='exact').height}",
+                ", ".join(refused or kinds) or "none",
+            ]
+        )
     return rows
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,16 @@ from pipeline.worker import Job
 
 _TAIL = 2000
 """Bytes of a dead worker's standard error that are looked at for its last words."""
+_LONGEST_LINE = 2**28
+"""Characters of one message; a worker that says more without a newline says nothing sensible."""
+
+
+_BUILT_AT = re.compile(r"/\S*/(?=vendor/llama\.cpp/)")
+"""Where llama.cpp was built, which its asserts say: nothing of the outcome's."""
+
+
+class Garbage(Exception):
+    """Raised by a taker for what no worker in its right mind says; the text says what."""
 
 
 @dataclass(frozen=True)
@@ -34,24 +46,34 @@ class Death:
     """The signal or exit code, and its last words."""
 
 
-def supervise(job: Job, take: Callable[[str], None], *, time_limit: float) -> Death | None:
+def supervise(
+    job: Job, take: Callable[[str], None], *, time_limit: float, deadline: float | None = None
+) -> Death | None:
     """Run a job in a worker and hand each line it says to `take`; None when it ended well.
 
-    `time_limit` is how many seconds it may say nothing.
+    `time_limit` is how many seconds it may say nothing; `deadline` is when, by
+    `time.monotonic()`, it is ended whatever it says.
     """
+
+    def patience() -> float:
+        left = time_limit if deadline is None else deadline - time.monotonic()
+        return max(min(time_limit, left), 0)
+
     with tempfile.TemporaryFile() as errors, _worker(errors) as process:
         hung = False
         try:
-            for line in _lines(process, job.to_json() + "\n", time_limit):
+            for line in _lines(process, job.to_json() + "\n", patience):
                 take(line)
-            code = process.wait(timeout=time_limit)
+            code = process.wait(timeout=patience())
         except (queue.Empty, subprocess.TimeoutExpired):
             hung = True
-            process.kill()
+            _kill(process)
             code = process.wait()
+        except Garbage as garbage:
+            return Death(hung=False, reason=f"the worker sent garbage and was ended: {garbage}.")
         if code == 0:
             return None
-        words = _last_words(errors)
+        words = last_words(errors)
     if hung:
         return Death(hung=True, reason=f"the worker said nothing for {time_limit:g} s. {words}")
     died = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -69,11 +91,12 @@ def _worker(errors: IO[bytes]) -> Generator[subprocess.Popen[str]]:
         encoding="utf-8",
         errors="replace",
         env=os.environ | {"PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,  # a Ctrl-C is the parent's to answer
     )
     try:
         yield process
     finally:
-        process.kill()
+        _kill(process)
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
@@ -81,12 +104,22 @@ def _worker(errors: IO[bytes]) -> Generator[subprocess.Popen[str]]:
                     stream.close()
 
 
+def _kill(process: subprocess.Popen[str]) -> None:
+    """End a worker and the children it tries things in."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+
+
 def _python_path() -> str:
     here = str(Path(__file__).parent.parent)
     return os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
 
 
-def _lines(process: subprocess.Popen[str], job: str, time_limit: float) -> Iterator[str]:
+def _lines(
+    process: subprocess.Popen[str], job: str, patience: Callable[[], float]
+) -> Iterator[str]:
     """Send the job and give out whole lines; raises queue.Empty after too long a silence.
 
     Standard input stays open: it is how a worker knows that its parent lives.
@@ -103,20 +136,23 @@ def _lines(process: subprocess.Popen[str], job: str, time_limit: float) -> Itera
 
     def read() -> None:
         with contextlib.suppress(ValueError, OSError):
-            for line in out:
+            while line := out.readline(_LONGEST_LINE):
                 arrived.put(line)
         arrived.put(None)
 
     threading.Thread(target=send, daemon=True).start()
     threading.Thread(target=read, daemon=True).start()
-    while (line := arrived.get(timeout=time_limit)) is not None:
+    while (line := arrived.get(timeout=patience())) is not None:
         if line.endswith("\n"):
             yield line
+        elif len(line) >= _LONGEST_LINE:
+            raise Garbage(f"a line of more than {_LONGEST_LINE} characters")
 
 
-def _last_words(errors: IO[bytes]) -> str:
+def last_words(errors: IO[bytes]) -> str:
+    """The end of what a process has written to its standard error."""
     errors.seek(0, os.SEEK_END)
     errors.seek(max(errors.tell() - _TAIL, 0))
-    text = errors.read().decode("utf-8", "replace")
+    text = _BUILT_AT.sub("", errors.read().decode("utf-8", "replace"))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return "Its last words: " + " | ".join(lines[-3:]) if lines else "It left no words."

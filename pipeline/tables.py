@@ -7,6 +7,7 @@ The parts of a run, whoever wrote them, are merged here, once, atomically.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -107,6 +108,8 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "n_emptied": _I,
         "n_run_shortened": _I,
         "n_other": _I,
+        "n_normal": _I,
+        "n_normal_wrong": _I,
         "n_special": _I,
         "n_mark_wrong": _I,
         "claimed_end": _I,
@@ -122,6 +125,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "end_ids": _IDS,
         "vocab_hash": _S,
         "table_hash": _S,
+        "made_by": _S,
     },
     "tokens": {
         "tokenizer": _S,
@@ -207,6 +211,33 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "suite_file": _S,
         "report": _S,
     },
+    "engines": {
+        "tokenizer": _S,
+        "engine": _S,
+        "made_by": _S,
+        "grammar": _S,
+        "walk": _S,
+        "step": _I,
+        "verdict": _S,
+        "n_allowed": _I,
+        "n_unsound": _I,
+        "n_incomplete": _I,
+        "engine_free": _S,
+        "reason": _S,
+    },
+    "engine_findings": {
+        "tokenizer": _S,
+        "engine": _S,
+        "made_by": _S,
+        "verdict": _S,
+        "kind": _S,
+        "n_states": _I,
+        "n_ids": _I,
+        "grammar": _S,
+        "tokens": _IDS,
+        "ids": _IDS,
+        "report": _S,
+    },
     "prefix": {
         "tokenizer": _S,
         "text": _S,
@@ -263,6 +294,8 @@ SORT_KEYS: dict[str, list[str]] = {
     "states": ["tokenizer", "builder", "grammar", "walk", "step"],
     "walks": ["tokenizer", "builder", "walk"],
     "reproducers": ["tokenizer", "builder", "name"],
+    "engines": ["tokenizer", "engine", "grammar", "walk", "step"],
+    "engine_findings": ["tokenizer", "engine", "verdict", "kind"],
     "strings": ["tokenizer", "builder", "grammar", "string", "split"],
     "prefix": ["tokenizer", "implementation", "text"],
     "flags": ["tokenizer", "text", "add_special", "parse_special"],
@@ -297,9 +330,8 @@ def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
     """
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in SCHEMAS}
     for part in sorted(parts):
-        for message in messages(part):
-            if message["type"] == "rows":
-                rows[message["table"]].extend(message["rows"])
+        for message in settled(part):
+            rows[message["table"]].extend(message["rows"])
     counts: dict[str, int] = {}
     for table in SCHEMAS:
         data = frame(table, rows.pop(table))
@@ -329,16 +361,30 @@ def messages(part: Path) -> Iterator[dict[str, Any]]:
                 yield found
 
 
-def has_rows(part: Path) -> bool:
-    """Whether a part file holds any row."""
-    return any(message["type"] == "rows" for message in messages(part))
+def settled(part: Path) -> Iterator[dict[str, Any]]:
+    """The `rows` of units that are done, each unit's once; the rest is of no account."""
+    held: list[dict[str, Any]] = []
+    seen: set[tuple[str, ...]] = set()
+    for found in messages(part):
+        if found["type"] == "rows":
+            held.append(found)
+            continue
+        if found["type"] == "done" and (unit := tuple(found["unit"])) not in seen:
+            seen.add(unit)
+            yield from held
+        held = []
 
 
 def write(data: pl.DataFrame, path: Path) -> None:
     """Write a table under a temporary name, then put it in place."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    data.write_parquet(temporary, compression="zstd", metadata={"schema": str(SCHEMA_VERSION)})
-    temporary.replace(path)
+    try:
+        data.write_parquet(temporary, compression="zstd", metadata={"schema": str(SCHEMA_VERSION)})
+        temporary.replace(path)
+    except pl.exceptions.ComputeError as error:  # as polars tells of a full disk
+        raise OSError(errno.EIO, str(error)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def readable(version: object) -> bool:

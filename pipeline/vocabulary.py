@@ -117,10 +117,15 @@ class Vocabulary:
         return len(self.true_bytes)
 
     @cached_property
+    def hidden(self) -> list[bool]:
+        """Which ids a runtime leaves out of the text."""
+        return ((self.attrs & UNRENDERED) != 0).tolist()
+
+    @cached_property
     def rendered(self) -> list[bytes]:
         """What a runtime puts into the text for each id: nothing for control tokens."""
-        hidden = (self.attrs & UNRENDERED) != 0
-        return [b"" if skip else piece for piece, skip in zip(self.true_bytes, hidden, strict=True)]
+        pairs = zip(self.true_bytes, self.hidden, strict=True)
+        return [b"" if hidden else piece for piece, hidden in pairs]
 
     def written(self, ids: Iterable[int]) -> bytes | None:
         """True bytes of ids in a row; None where one is no id of this vocabulary.

@@ -4,15 +4,17 @@ A job comes in as one JSON object on standard input; messages go out as one JSON
 llama.cpp and llguidance live here and nowhere else, so that an abort costs one job and becomes a
 verdict. The parent is the one that writes files. Neither polars nor Hydra is imported.
 
-Messages: `hello` (versions, device), `rows` (rows of one table), `timings` (where the time of
-generation went), `refused` (an input that cannot be used, with the reason), `end`. A job without
-`end` has died.
+Messages: `hello` (versions, device), `started` and `done` (a unit of work; its `rows` of one table
+stand between), `over` (a unit took too long, and the process ends itself), `timings` (where the
+time of generation went), `refused` (an input that cannot be used, with the reason), `end`. A job
+without `end` has died.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -20,9 +22,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from pipeline import limits
+from pipeline.builders import Outside
 from pipeline.job_target import TargetRef
 
 Row = dict[str, object]
+Unit = tuple[str, ...]
+"""A kind (`case`, `build`, `audit`, `walks`, `cell`) and the names that tell it from others."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class SuiteRef:
 
     path: str
     cases: tuple[str, ...]
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,12 @@ class Job:
     strings_suite: str | None
     """The file of accept/reject strings."""
     audit_seed: int
+    engines: tuple[str, ...]
+    """Released engines whose own masks are looked at."""
+    engines_suite: str
+    """The suite file whose grammars they all know."""
+    outside: Outside
+    """How builders from released packages run."""
     references: tuple[str, ...]
     """Pythons that are asked for reference tokenizers' ids; `here` stands for this one."""
     target: TargetRef = field(default_factory=TargetRef)
@@ -98,6 +111,14 @@ class Job:
     """The llama.cpp library to use in place of llama-cpp-python's own."""
     llguidance_lib: str | None = None
     """The library with llguidance's C interface to use in place of the wheel's."""
+    case_limit: float = 0.0
+    """Seconds that the work on one case may take; 0 for any."""
+    memory_limit: int = 0
+    """Bytes of memory the worker may have; 0 for all of the machine's."""
+    skip: tuple[Unit, ...] = ()
+    """Units that are done already."""
+    apart: bool = False
+    """Cell by cell, so that a death has one suspect."""
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Job:
@@ -105,8 +126,12 @@ class Job:
         data["weights"] = FileRef(**data["weights"]) if data["weights"] else None
         data["tokens"] = FileRef(**data["tokens"]) if data["tokens"] else None
         data["suites"] = tuple(
-            SuiteRef(suite["path"], tuple(suite["cases"])) for suite in data["suites"]
+            SuiteRef(suite["path"], tuple(suite["cases"]), suite["name"])
+            for suite in data["suites"]
         )
+        data["skip"] = tuple(tuple(unit) for unit in data["skip"])
+        data["outside"] = Outside(**data["outside"])
+        data["engines"] = tuple(data["engines"])
         data["target"] = TargetRef.from_json(data["target"])
         data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
         data["references"] = tuple(data["references"])
@@ -130,13 +155,24 @@ class Channel:
     """
 
     def __init__(self) -> None:
+        self._turn = threading.Lock()
         self._out: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
 
     def send(self, kind: str, **fields: object) -> None:
-        """Send one message at once."""
-        self._out.write(json.dumps({"type": kind, **fields}) + "\n")
-        self._out.flush()
+        """Send one message at once; any thread may."""
+        line = json.dumps({"type": kind, **fields}) + "\n"
+        with self._turn:
+            self._out.write(line)
+            self._out.flush()
+
+    def started(self, *unit: str) -> None:
+        """Say what the process is at, before it can die of it."""
+        self.send("started", unit=unit)
+
+    def done(self, *unit: str) -> None:
+        """Say that a unit is done: the rows sent since the last one are its rows."""
+        self.send("done", unit=unit)
 
     def rows(self, table: str, rows: Iterable[Row]) -> None:
         """Send rows of one table; bytes travel as Latin-1 text, one character a byte."""
@@ -161,6 +197,7 @@ def main() -> None:
     channel = Channel()
     job = Job.from_json(json.loads(sys.stdin.readline()))
     threading.Thread(target=_die_with_the_parent, daemon=True).start()
+    limits.confine(job.memory_limit, gpu=job.device != "cpu")
     _choose_libraries(job)
     try:
         from pipeline.stages import run_job
@@ -186,6 +223,8 @@ def _choose_libraries(job: Job) -> None:
 def _die_with_the_parent() -> None:
     """Wait for the end of standard input, which the parent keeps open as long as it lives."""
     sys.stdin.read()
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # with whatever it tries things in
     os._exit(1)
 
 

@@ -24,6 +24,7 @@ from pipeline.builders import Builder, TokenTable
 from pipeline.constraint import Engine, Llguidance
 from pipeline.evaluate import evaluate
 from pipeline.masks import FAULTS
+from pipeline.prefix import AUTO
 from pipeline.stages import audit as audit_stage
 from pipeline.stages import walk as walk_stage
 from pipeline.stages.workbench import Workbench
@@ -78,7 +79,14 @@ class Detector:
     @cached_property
     def bench(self) -> Workbench:
         """The product's workbench, whose engine and table are changed from builder to builder."""
-        job = SimpleNamespace(tokenizer=self.name, audit_seed=0, oracle_budget=1e9, builders=())
+        job = SimpleNamespace(
+            tokenizer=self.name,
+            tokens=None,
+            prefix_scheme=AUTO,
+            audit_seed=0,
+            oracle_budget=1e9,
+            builders=(),
+        )
         return Workbench(
             job=cast(Job, job),
             channel=cast(Channel, _Collector()),

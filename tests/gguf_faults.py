@@ -19,6 +19,8 @@ TYPES = "tokenizer.ggml.token_type"
 SCORES = "tokenizer.ggml.scores"
 MERGES = "tokenizer.ggml.merges"
 EOS = "tokenizer.ggml.eos_token_id"
+PRE = "tokenizer.ggml.pre"
+MODEL = "tokenizer.ggml.model"
 
 UNKNOWN, NORMAL, CONTROL, USER_DEFINED, UNUSED, BYTE = 2, 1, 3, 4, 5, 6
 """`enum llama_token_type`, as a file holds it."""
@@ -60,15 +62,15 @@ def tiny_vocabulary(
     return out
 
 
-def tiny_spm(out: Path, *, byte_tokens: bool) -> Path:
-    """SentencePiece without a space prefix: letters, digits and a space, with or without bytes."""
+def tiny_spm(out: Path, *, byte_tokens: bool, add_space_prefix: bool = False) -> Path:
+    """SentencePiece: letters, digits and a space, with or without bytes and a space prefix."""
     tokens = [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)]
     if byte_tokens:
         tokens += [(f"<0x{byte:02X}>", BYTE) for byte in range(256)]
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,!"
     tokens += [("\u2581", NORMAL), ("\u2581a", NORMAL), ("he", NORMAL)]
     tokens += [(letter, NORMAL) for letter in letters]
-    return tiny_vocabulary(out, tokens, add_space_prefix=False)
+    return tiny_vocabulary(out, tokens, add_space_prefix=add_space_prefix)
 
 
 # --- one fault in a real file ---------------------------------------------------------------------

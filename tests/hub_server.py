@@ -9,8 +9,10 @@ from pathlib import Path
 
 
 @contextmanager
-def serve_hub(files: dict[str, Path]) -> Generator[str, None, None]:
+def serve_hub(files: dict[str, Path], asked: list[str] | None = None) -> Generator[str, None, None]:
     """Serve `{"owner/name/file": path}` at every revision; gives the URL for HF_ENDPOINT.
+
+    Every request, its method and path, is added to `asked`.
 
     Files are read anew at each request, so a test may change them; ETag and commit follow.
     """
@@ -25,6 +27,8 @@ def serve_hub(files: dict[str, Path]) -> Generator[str, None, None]:
             self._answer(with_body=True)
 
         def _answer(self, *, with_body: bool) -> None:
+            if asked is not None:
+                asked.append(f"{self.command} {self.path}")
             repo, _, rest = self.path.lstrip("/").partition("/resolve/")
             path = files.get(f"{repo}/{rest.partition('/')[2]}")
             content = path.read_bytes() if path else b"Entry not found"

@@ -66,10 +66,6 @@ BLIND: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
     ("forgets_the_marker", "position_0"): (BOTH, "its grammars begin no name of a special token"),
     ("forgets_the_marker", "strings"): (BOTH, "spellings use no token that renders nothing"),
     ("greedy_but_claims_exact", "token_table"): (BOTH, _BYTES_RIGHT),
-    ("greedy_but_claims_exact", "exactness"): (
-        SPM,
-        "`fixed` is greedy here too: only a false name",
-    ),
     ("greedy_but_claims_exact", "position_0"): (BOTH, _MASK_RIGHT),
     ("greedy_but_claims_exact", "specials"): (BOTH, _NOT_FREE),
     ("greedy_but_claims_exact", "walks"): (BOTH, _MASK_RIGHT),

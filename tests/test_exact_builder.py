@@ -84,7 +84,7 @@ def test_what_cannot_be_exact_says_why(open_vocabulary: Open, name: str, why: st
 @pytest.fixture(scope="module", params=["llama_spm", "mistral_v1"])
 def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     """All suites under `fixed` and `exact`, every mask of generation and of some walks judged."""
-    options = ("builder=[fixed,exact]", "engine.oracle=every", "audit.walks=6")
+    options = ("builder=[fixed,exact]", "engine.oracle=every", "audit.walks=3")
     results = tmp_path_factory.mktemp("exact")
     run = pipeline(
         results, "run", f"tokenizer={request.param}", "audit.strings_suite=null", *options
@@ -129,7 +129,7 @@ def test_a_wholly_forced_text_is_canonical(judged: Finished, open_vocabulary: Op
 
 def test_founding_probes_see_nothing_bad(open_vocabulary: Open) -> None:
     opened = open_vocabulary("llama_spm")
-    rows = audit.mask_rows(opened.vocabulary, opened.table("exact"), opened.engine)
+    rows = audit.mask_rows(opened.vocabulary, opened.table("exact"), opened.engine, opened.judge)
     assert [(row["probe"], row["n_allowed"], row["n_bad"]) for row in rows] == [
         ("no_space", 6970, 0),
         ("hello_world", 1, 0),

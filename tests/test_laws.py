@@ -73,6 +73,14 @@ def test_law_4_only_two_files_touch_ctypes() -> None:
     assert who("ctypes", "llama_cpp") == {"llama.py", "llguidance_abi.py"}
 
 
+def test_nothing_is_unpickled_and_nothing_forks() -> None:
+    """A fork after native libraries are loaded copies their held locks, and no other thread."""
+    assert who("pickle", "marshal", "shelve", "dill", "cloudpickle", "multiprocessing") == set()
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text("utf-8")
+        assert not any(word in text for word in ("os.fork", "forkpty", "preexec_fn")), path
+
+
 def test_the_worker_imports_neither_polars_nor_hydra() -> None:
     assert loaded("pipeline.worker, pipeline.stages", "polars", "hydra", "omegaconf") == "[]"
 

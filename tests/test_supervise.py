@@ -16,6 +16,7 @@ import pytest
 from conftest import QUICK, ROOT, pipeline, vocabulary_file
 
 from pipeline import sources
+from pipeline.builders import Outside
 from pipeline.supervise import Death, supervise
 from pipeline.worker import FileRef, Job, SuiteRef
 
@@ -44,6 +45,9 @@ def job(file: Path, **changes: Any) -> Job:
         "walks_suite": os.fspath(ROOT / "datasets" / "walks.yaml"),
         "strings_suite": None,
         "audit_seed": 0,
+        "engines": (),
+        "engines_suite": os.fspath(ROOT / "datasets" / "engines.yaml"),
+        "outside": Outside(),
         "references": (),
     }
     known = {name: value for name, value in plain.items() if name in Job.__dataclass_fields__}

@@ -6,6 +6,7 @@ follow llama.cpp's `common/llguidance.cpp` before and after the fix; `bytes_fixe
 `tokenize_fixed` are the two halves of it, so that a failure can be laid at one defect's door.
 `exact` is the better fix; `special_prefix`, `prefix_strip` and `no_special_prefix` are those that
 were thought of and rejected.
+Builders from released packages (`foreign.Foreign`) run in a process of their own.
 
 To add one: a file here with a `Builder` decorated by `@register`, its `conf/builder/<name>.yaml`,
 and a test. No other file changes.
@@ -19,12 +20,14 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pipeline.errors import ConfigError
-from pipeline.llama import Vocab
 from pipeline.provenance import framed
-from pipeline.vocabulary import Vocabulary
+
+if TYPE_CHECKING:  # a library's own environment builds tables too, and need not have llama.cpp
+    from pipeline.llama import Vocab
+    from pipeline.vocabulary import Vocabulary
 
 SPECIAL_MARKER = b"\xff"
 """The byte that stands before a special token's text in llguidance's token table."""
@@ -46,6 +49,8 @@ class TokenTable:
     """Bytes to ids; None lets the engine tokenize greedily and never force."""
     tokenize_mode: str
     """Tables of equal bytes and equal mode make the same native tokenizer."""
+    made_by: str = ""
+    """The released package and its version; empty for builders of our own."""
     note: str = ""
     """What a user should know of the table, such as why it cannot be exact."""
     guarded: bool = False
@@ -74,6 +79,20 @@ class TokenTable:
 
 
 @dataclass(frozen=True)
+class Outside:
+    """Where and within which limits builders from released packages run."""
+
+    python: str = ""
+    """The interpreter of an environment that has the package; empty for this one."""
+    tokenizer_json: str = ""
+    """The model's own file, for builders that read one; empty to derive it from the GGUF."""
+    time_limit: float = 300.0
+    """Seconds for one table."""
+    memory_limit: float = 8.0
+    """GiB for one table."""
+
+
+@dataclass(frozen=True)
 class Material:
     """What a builder may look at: the vocabulary as read, and the live llama.cpp vocabulary."""
 
@@ -82,6 +101,7 @@ class Material:
     survives: Callable[[bytes], bool]
     """Whether `llama_tokenize` of these bytes returns at all; tried in a process of its own
     where the vocabulary makes it doubtful."""
+    outside: Outside = Outside()
 
 
 class Builder(Protocol):
@@ -107,12 +127,19 @@ def register(builder: type[Builder]) -> type[Builder]:
 
 
 def get(name: str) -> Builder:
-    """The builder of that name; imports the package's builder files on first use."""
-    if not _registry:
-        for module in pkgutil.iter_modules(__path__):
-            importlib.import_module(f"{__name__}.{module.name}")
+    """The builder of that name; its file is imported on first use, and no other."""
+    if name not in _registry and name in _files():
+        importlib.import_module(f"{__name__}.{name}")
     if name not in _registry:
-        raise ConfigError(
-            f"There is no builder {name!r}; there are {', '.join(sorted(_registry))}."
-        )
+        known = sorted(file for file in _files() if file in _registry or _registers(file))
+        raise ConfigError(f"There is no builder {name!r}; there are {', '.join(known)}.")
     return _registry[name]
+
+
+def _files() -> list[str]:
+    return [module.name for module in pkgutil.iter_modules(__path__)]
+
+
+def _registers(file: str) -> bool:
+    importlib.import_module(f"{__name__}.{file}")
+    return file in _registry

@@ -80,7 +80,7 @@ class Found:
         known = cells.filter(pl.col("verdict").is_in([verdict.value for verdict in Verdict]))
         if strange := cells.height - known.height:
             self.notes.append(
-                f"Cells with a verdict that this byte-exact does not know are left out: {strange:,}."
+                f"Cells whose verdict this byte-exact does not know are left out: {strange:,}."
             )
         return known
 

@@ -10,10 +10,21 @@ import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from pipeline import forge, gguf_file, llama, llguidance_abi, provenance, suites
+from pipeline import (
+    builders,
+    engines,
+    foreign,
+    forge,
+    gguf_file,
+    llama,
+    llguidance_abi,
+    provenance,
+    suites,
+)
 from pipeline.constraint import Llguidance
 from pipeline.errors import LoadRefused, PipelineError
-from pipeline.stages import audit, generate, place, remote, walk
+from pipeline.limits import Clock
+from pipeline.stages import audit, field, generate, place, remote, walk
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
 from pipeline.vocabulary import read
@@ -30,10 +41,14 @@ _NO_GPU = (
 def run_job(job: Job, channel: Channel) -> None:
     """Do a job from end to end; refusals go out as messages, faults as exceptions."""
     llama.start()
+    clock = Clock(job.case_limit, lambda unit: channel.send("over", unit=unit))
     try:
         device = _device(job.device)
         channel.send("hello", **_facts(), device=device)
-        languages = _cases(job)
+        if not job.outside.python:
+            foreign.require(builders.get(name) for name in job.builders)
+            foreign.require(engines.get(name) for name in job.engines)
+        languages = _cases(job, channel, clock)
         weights, file = _files(job)
     except (PipelineError, LoadRefused) as refusal:
         channel.send("refused", message=str(refusal))
@@ -52,7 +67,7 @@ def run_job(job: Job, channel: Channel) -> None:
         stack.enter_context(closing(model))
         engine = stack.enter_context(closing(Llguidance()))
         bench = Workbench(
-            job, channel, model, weights, file, engine, device, read(model), languages
+            job, channel, model, weights, file, engine, device, read(model), languages, clock
         )
         try:
             _work(bench)
@@ -74,6 +89,7 @@ def _work(bench: Workbench) -> None:
     if "audit" in stages:
         audit.run(bench)
         walk.run(bench)
+        field.run(bench)
     if "generate" in stages:
         generate.run(bench)
 
@@ -110,7 +126,7 @@ def _facts() -> dict[str, object]:
     }
 
 
-def _cases(job: Job) -> dict[Case, Languages]:
+def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
     """The wanted cases, each compiled over bytes, as it must where it does not say otherwise."""
     chosen: list[Case] = []
     compiled: dict[Case, Languages] = {}
@@ -119,7 +135,11 @@ def _cases(job: Job) -> dict[Case, Languages]:
         wanted = set(reference.cases)
         chosen += [case for case in suite.cases if case.id in wanted]
     for case in chosen:
-        compiled[case] = Languages.of(case)
+        unit = ("case", case.suite, case.id)
+        channel.started(*unit)
+        with clock.on(unit):
+            compiled[case] = Languages.of(case)
+        channel.done(*unit)
         error = compiled[case].grammar.error
         if error is not None and not (case.invalid_grammar or case.stress):
             raise PipelineError(

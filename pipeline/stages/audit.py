@@ -18,10 +18,13 @@ def run(bench: Workbench) -> None:
         bench.survival.try_all(probes)
     facts = _vocabulary_facts(bench)
     for name in bench.job.builders:
+        if not bench.begin("audit", name):
+            continue
         whose: Row = {"tokenizer": bench.job.tokenizer, "builder": name}
         table = bench.tables.get(name)
         if table is None:
             bench.channel.rows("tokenizers", [whose | facts | _refusal(bench, name)])
+            bench.channel.done("audit", name)
             continue
         wrong = list(audit.wrong_tokens(bench.vocabulary, table))
         mode = audit.tokenize_mode(table, bench.material)
@@ -36,6 +39,7 @@ def run(bench: Workbench) -> None:
             bench.channel.rows(kind, (whose | row for row in found))
         counts = audit.table_row(bench.vocabulary, table, wrong, mode)
         bench.channel.rows("tokenizers", [whose | facts | status | counts])
+        bench.channel.done("audit", name)
 
 
 def _exactness_rows(bench: Workbench, name: str, probes: list[bytes]) -> Iterator[Row]:

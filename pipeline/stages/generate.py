@@ -40,27 +40,45 @@ def run(bench: Workbench) -> None:
         ),
         observe=None if bench.judged_masks == "off" else watcher.observe,
         encoder=bench.prompt_encoder,
+        clock=bench.clock,
     )
-    requests = list(_requests(bench))
+    requests = [request for request in _requests(bench) if request.unit not in bench.job.skip]
     watcher.requests = {request.identity: request for request in requests}
     for request in requests:
         if request.builder in bench.refusals:
             bench.channel.rows("cells", [_refused_row(bench, request)])
+            bench.channel.done(*request.unit)
     able = [request for request in requests if request.builder in bench.tables]
     tokens = dict.fromkeys(Origin, 0)
-    for request, transcript in target.generate(able):
+    for some in [[request] for request in able] if bench.job.apart else [able]:
+        for request in some:
+            bench.channel.started(*request.unit)
+        _generate(bench, target, watcher, some, tokens)
+    if able:
+        bench.channel.send("timings", timings=_timings(bench, target, tokens))
+
+
+def _generate(
+    bench: Workbench,
+    target: InProcess,
+    watcher: _Watcher,
+    requests: list[Request],
+    tokens: dict[Origin, int],
+) -> None:
+    for request, transcript in target.generate(requests):
         for step in transcript.steps:
             tokens[step.origin] += 1
         table = bench.tables[request.builder]
-        judged = evaluate(
-            request.case,
-            transcript,
-            bench.vocabulary,
-            table,
-            bench.languages[request.case].grammar,
-            bench.oracle,
-            partial(_control, bench, request, transcript),
-        )
+        with bench.clock.on(request.unit):
+            judged = evaluate(
+                request.case,
+                transcript,
+                bench.vocabulary,
+                table,
+                bench.languages[request.case].grammar,
+                bench.oracle,
+                partial(_control, bench, request, transcript),
+            )
         loss = transcript.loss
         row = _cell_row(bench, request) | {
             "verdict": judged.verdict.value,
@@ -82,8 +100,7 @@ def run(bench: Workbench) -> None:
         bench.channel.rows("states", watcher.rows.pop(request.identity, []))
         bench.channel.rows("steps", _step_rows(bench, request, transcript, table))
         bench.channel.rows("cells", [row])
-    if able:
-        bench.channel.send("timings", timings=_timings(bench, target, tokens))
+        bench.channel.done(*request.unit)
 
 
 def _n_non_canonical(bench: Workbench, transcript: Transcript) -> int:
@@ -174,8 +191,14 @@ def _cell_row(bench: Workbench, request: Request) -> Row:
         llama_lib_sha256=provenance.file_sha256(llama.library_path()),
         llguidance_lib_sha256=provenance.file_sha256(llguidance_abi.library_path()),
         prefix_scheme=bench.scheme,
-        version=builders.get(request.builder).version,
+        version=_version(request.builder, table),
     )
+
+
+def _version(name: str, table: TokenTable | None) -> object:
+    """What made a table, beside its name; a released package by its release too."""
+    version = builders.get(name).version
+    return [version, table.made_by] if table and table.made_by else version
 
 
 def _tokenize(table: TokenTable) -> str:

@@ -44,6 +44,9 @@ def run(bench: Workbench) -> None:
         )
         sentinels = [request for request in requests if request.case.suite == SENTINEL]
         others = [request for request in requests if request.case.suite != SENTINEL]
+        others = [request for request in others if request.unit not in bench.job.skip]
+        for request in (*sentinels, *others):
+            bench.channel.started(*request.unit)
         shown = list(remote.ask(sentinels))
         enforced = _enforced(shown)
         for request, answer in chain(shown, remote.ask(others)):
@@ -141,6 +144,7 @@ def _send(
     }
     bench.channel.rows("steps", _step_rows(bench, request, answer))
     bench.channel.rows("cells", [row])
+    bench.channel.done(*request.unit)
 
 
 def _cell_row(bench: Workbench, server: Provided, request: Request) -> Row:

@@ -29,7 +29,13 @@ def run(bench: Workbench) -> None:
         *((case, Strategy.UNIFORM, case.id) for case in spelt),
     ]
     strings = bench.job.strings_suite and suites.load_strings(Path(bench.job.strings_suite))
-    for builder, table in bench.tables.items():
+    for builder in bench.job.builders:
+        if not bench.begin("walks", builder):
+            continue
+        table = bench.tables.get(builder)
+        if table is None:
+            bench.channel.done("walks", builder)
+            continue
         walker = Walker(
             vocabulary=bench.vocabulary,
             table=table,
@@ -44,6 +50,7 @@ def run(bench: Workbench) -> None:
         bench.channel.rows("reproducers", _reproducer_rows(bench, builder, walker, done))
         if strings:
             bench.channel.rows("strings", _string_rows(bench, table, builder, strings.grammars))
+        bench.channel.done("walks", builder)
 
 
 def _compile(bench: Workbench, table: TokenTable, case: Case) -> Matcher:

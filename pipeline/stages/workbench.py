@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +13,7 @@ from pipeline import builders, llama
 from pipeline.builders import Material, Tokenize, TokenTable, bridge
 from pipeline.constraint import Llguidance
 from pipeline.errors import BuilderRefused, PipelineError
+from pipeline.limits import Clock
 from pipeline.masks import Finding, MaskJudge
 from pipeline.oracle import TokenOracle
 from pipeline.prefix import AUTO, SpmPrefixScheme, declared
@@ -45,6 +46,8 @@ class Workbench:
     vocabulary: Vocabulary
     languages: dict[Case, Languages]
     """The chosen cases, each with its grammar over bytes."""
+    clock: Clock = field(default_factory=lambda: Clock(0, lambda _: None))
+    """How long the work on each case has taken."""
     tables: dict[str, TokenTable] = field(default_factory=dict[str, TokenTable])
     refusals: dict[str, str] = field(default_factory=dict[str, str])
     """Builders that refused this vocabulary, with their reasons."""
@@ -52,7 +55,7 @@ class Workbench:
     @cached_property
     def material(self) -> Material:
         """What builders may look at."""
-        return Material(self.vocabulary, self.model.vocab, self.survival)
+        return Material(self.vocabulary, self.model.vocab, self.survival, self.job.outside)
 
     @cached_property
     def survival(self) -> Survival:
@@ -168,32 +171,67 @@ class Workbench:
 
     def build(self) -> None:
         """Let every builder make its table; a refusal is kept for its rows."""
-        self.tables, self.refusals = tables_of(self.job.builders, self.material, self.engine)
+        self.tables, self.refusals = tables_of(
+            self.job.builders,
+            self.material,
+            self.engine,
+            started=lambda name: self.channel.started("build", name),
+            done=lambda name: self.channel.done("build", name),
+            apart=self.job.apart,
+        )
+
+    def begin(self, *unit: str) -> bool:
+        """Whether a unit is still to be done; if so, it is said to have started."""
+        missing = unit not in self.job.skip
+        if missing:
+            self.channel.started(*unit)
+        return missing
+
+
+def _unsaid(_: str) -> None:
+    pass
 
 
 def tables_of(
-    names: Iterable[str], material: Material, engine: Llguidance
+    names: Iterable[str],
+    material: Material,
+    engine: Llguidance,
+    *,
+    started: Callable[[str], None] = _unsaid,
+    done: Callable[[str], None] = _unsaid,
+    apart: bool = False,
 ) -> tuple[dict[str, TokenTable], dict[str, str]]:
     """The tables of builders, native tokenizers made; of those that refused, the reasons.
 
-    Native tokenizers take most of the time: those of unlike tables are made side by side.
+    Native tokenizers take most of the time: those of unlike tables are made side by side, or,
+    where a death is to have one suspect, one after the other (`apart`).
     """
     tables: dict[str, TokenTable] = {}
     refusals: dict[str, str] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        made: dict[str, Future[object]] = {}
-        for name in names:
-            try:
-                table = tables[name] = builders.get(name).build(material)
-            except BuilderRefused as refusal:
-                refusals[name] = str(refusal)
-                continue
-            if table.hash not in made:
-                made[table.hash] = pool.submit(engine.tokenizer, table)
-    for name, table in [*tables.items()]:
+    made: dict[str, Future[object]] = {}
+
+    def finish(name: str) -> None:
         try:
-            made[table.hash].result()
+            if name in tables:
+                made[tables[name].hash].result()
         except BuilderRefused as refusal:
             refusals[name] = str(refusal)
             del tables[name]
+        done(name)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        begun: list[str] = []
+        for name in names:
+            started(name)
+            begun.append(name)
+            try:
+                table = tables[name] = builders.get(name).build(material)
+                if table.hash not in made:
+                    made[table.hash] = pool.submit(engine.tokenizer, table)
+            except BuilderRefused as refusal:
+                refusals[name] = str(refusal)
+            if apart:
+                finish(begun.pop())
+        for name in begun:
+            finish(name)
     return tables, refusals

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipeline.suites import Case
+from pipeline.worker import Unit
 
 if TYPE_CHECKING:
     from pipeline.llama import Vocab
@@ -39,6 +40,12 @@ class Request:
     def draw(self) -> str:
         """What names its draws: alike under every builder, so that builders meet equal luck."""
         return f"{self.case.suite}/{self.case.id}#{self.repeat or 0}"
+
+    @property
+    def unit(self) -> Unit:
+        """The cell as a unit of work."""
+        one_of = () if self.repeat is None else (f"{self.repeat}",)
+        return ("cell", self.builder, self.case.suite, self.case.id, *one_of)
 
 
 def prompt_ids(

@@ -13,6 +13,7 @@ from pipeline.choice import Sampling
 from pipeline.constraint import Engine
 from pipeline.decode import Transcript
 from pipeline.errors import LoadRefused
+from pipeline.limits import UNTIMED, Clock
 from pipeline.scheduler import Scheduler, lone_row_differs
 from pipeline.spm import SpmEncoder
 from pipeline.stopwatch import Stopwatch
@@ -58,6 +59,7 @@ class InProcess:
         decoding: Decoding,
         observe: decode.Observer | None = None,
         encoder: SpmEncoder | None = None,
+        clock: Clock = UNTIMED,
     ) -> None:
         """`encoder` encodes prompts where a tokenizer's prefix scheme is not llama.cpp's own."""
         self.stopwatch = Stopwatch()
@@ -71,6 +73,7 @@ class InProcess:
         self._decoding = decoding
         self._observe = observe
         self._encoder = encoder
+        self._clock = clock
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:
         """All requests with their transcripts, each as it ends."""
@@ -88,7 +91,7 @@ class InProcess:
         # Like prompts stand together, so that what they share is decoded once.
         order = sorted(range(len(requests)), key=prompts.__getitem__)
         by_key = {request.identity: request for request in requests}
-        self.stopwatch = Stopwatch()
+        self.stopwatch.start()
         with closing(self._context(longest, len(requests))) as context:
             scheduler = Scheduler(
                 context,
@@ -127,10 +130,12 @@ class InProcess:
 
     def _cell(self, request: Request, prompt: tuple[int, ...]) -> decode.Cell:
         kind, text = request.case.grammar.engine_text()
+        with self._clock.on(request.unit):
+            matcher = self._engine.compile(self._tables[request.builder], kind, text)
         return decode.Cell(
             key=request.identity,
             prompt=prompt,
-            matcher=self._engine.compile(self._tables[request.builder], kind, text),
+            matcher=matcher,
             max_tokens=request.max_tokens,
             end_ids=self._vocabulary.end_ids,
             drop_on_error=self._decoding.drop_on_error,
@@ -138,4 +143,6 @@ class InProcess:
             first=request.case.tokens,
             observe=self._observe,
             draw=request.draw,
+            clock=self._clock,
+            unit=request.unit,
         )

@@ -1,0 +1,108 @@
+"""What a job owes, unit by unit, and the typed rows of units that no worker lived to finish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+
+from pipeline import tables
+from pipeline.verdict import Cause, End
+from pipeline.worker import Job, Row, Unit, repeats
+
+LOAD: Unit = ("load",)
+"""What a worker is at before it has started any unit."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Why a unit has no result of its own."""
+
+    end: End
+    reason: str
+    lost: bool = True
+    """Whether a result is missing for it; a limit on the case itself is a result."""
+
+
+def owed(job: Job) -> Iterator[Unit]:
+    """Every unit that a job must end with rows for, whatever happens."""
+    if "audit" in job.stages:
+        for builder in job.builders:
+            yield ("audit", builder)
+            yield ("walks", builder)
+    if "generate" in job.stages:
+        for suite in job.suites:
+            for case in suite.cases:
+                for builder, repeat in product(job.builders, repeats(job.repeats)):
+                    one_of = () if repeat is None else (f"{repeat}",)
+                    yield ("cell", builder, suite.name, case, *one_of)
+
+
+def struck(job: Job, culprit: Unit) -> Iterator[Unit]:
+    """The owed units that fall with a culprit: itself, or all that needs it."""
+    for unit in owed(job):
+        match culprit:
+            case ("load",):
+                yield unit
+            case ("case", suite, case) if unit[0] == "cell" and unit[2:4] == (suite, case):
+                yield unit
+            case ("build", builder) if unit[1:2] == (builder,):
+                yield unit
+            case _ if unit == culprit:
+                yield unit
+            case _:
+                pass
+
+
+def without(job: Job, culprit: Unit) -> Job:
+    """The job with a culprit left out that no other unit can do without."""
+    match culprit:
+        case ("build", builder):
+            return replace(job, builders=tuple(b for b in job.builders if b != builder))
+        case ("case", suite, case):
+            kept = (
+                replace(one, cases=tuple(c for c in one.cases if (one.name, c) != (suite, case)))
+                for one in job.suites
+            )
+            return replace(job, suites=tuple(kept))
+        case _:
+            return job
+
+
+def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
+    """The (table, rows) pairs that say what became of a unit."""
+    match unit:
+        case ("cell", builder, suite, case, *one_of):
+            row = _cell(job, builder, suite, case, fate)
+            return [("cells", [row | {"repeat": int(one_of[0]) if one_of else None}])]
+        case ("audit", builder):
+            row = {"status": fate.end.value, "reason": fate.reason}
+            return [("tokenizers", [_row("tokenizers", job, builder) | row])]
+        case ("walks", builder):
+            row = {"grammar": "", "walk": "all", "ended": fate.end.value, "objection": fate.reason}
+            row |= {"n_steps": 0, "n_non_canonical": 0, "accepting": False}
+            return [("walks", [_row("walks", job, builder) | row | {"verdict": fate.end.value}])]
+        case _:
+            raise ValueError(f"no rows are owed for {unit}")
+
+
+def _row(table: str, job: Job, builder: str) -> Row:
+    empty = dict.fromkeys(tables.SCHEMAS[table])
+    return {**empty, "tokenizer": job.tokenizer, "builder": builder}
+
+
+def _cell(job: Job, builder: str, suite: str, case: str, fate: Fate) -> Row:
+    cause = Cause.VOCABULARY if fate.end is End.LOAD_REFUSED else Cause.RUNTIME
+    return _row("cells", job, builder) | {
+        "target": job.target.name,
+        "model": job.model,
+        "suite": suite,
+        "case": case,
+        "cell_key": "/".join((job.target.name, job.model, job.tokenizer, builder, suite, case)),
+        "verdict": fate.end.value,
+        "cause": cause.value,
+        "text_valid": False,
+        "ended": fate.end.value,
+        "reason": fate.reason,
+        "seed": job.seed,
+    }

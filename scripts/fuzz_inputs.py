@@ -1,0 +1,229 @@
+"""Feed the real command damaged GGUF files and generated grammars; every one must get its row.
+
+    python scripts/fuzz_inputs.py [--files 2000] [--grammars 2000] [--seed 0] [--keep FOLDER]
+                                  [--minutes N]
+
+The inputs go through `python -m pipeline run`, many in one multirun or suite file. Each must end
+in a row with a known status within its limits; no command may fail otherwise, and no process and
+no temporary file may stay. A table of what came of them is printed; the last line is
+`lost=… doubled=… parent_died=… untyped=…`, and the exit code 0 only if all are 0.
+
+`--keep` copies whatever went wrong, and each file that brought a worker down, into a folder;
+`--minutes` stops after so long, and the table says how many there were. Needs a clone with the
+extra `test` installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import yaml
+from fault_injection import Ground, ground, remains
+from fuzz_files import damaged, vocabularies
+from fuzz_grammars import case
+
+from pipeline import sources, suites, tables
+from pipeline.errors import SuiteError
+from pipeline.verdict import Verdict
+
+_ROOT = Path(__file__).parent.parent
+_FILES_AT_ONCE, _CASES_AT_ONCE = 50, 100
+_STATUSES = {"ok", *(verdict.value for verdict in Verdict)}
+_BUILDERS = ("unfixed", "fixed")
+
+
+@dataclass
+class Tally:
+    """What came of the inputs, and what went wrong."""
+
+    keep: Path | None
+    until: float
+    """`time.monotonic()` after which no more is begun."""
+    wrong: Counter[str] = field(default_factory=Counter[str])
+    outcomes: dict[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
+    slowest: float = 0.0
+
+    def count(self, what: str, outcome: str) -> None:
+        self.outcomes.setdefault(what, Counter())[outcome] += 1
+
+    def more(self) -> bool:
+        return time.monotonic() < self.until
+
+    def spoilt(self, kind: str, number: int, about: str, *files: Path) -> None:
+        self.wrong[kind] += number
+        print(f"{kind}: {number} {about}", flush=True)
+        self.copy(*files)
+
+    def copy(self, *files: Path) -> None:
+        if self.keep is not None:
+            self.keep.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                shutil.copy(file, self.keep)
+
+
+def run(here: Ground, tally: Tally, name: str, inputs: int, *arguments: str) -> pl.DataFrame:
+    """One command; its `cells`, empty where there are none."""
+    begun = time.monotonic()
+    fixed = ("audit.walks=0", "audit.strings_suite=null", "engine.oracle=off")
+    limits = ("engine.time_limit=20", "engine.case_limit=5", "runtime.memory_limit=4")
+    where = (f"results_dir={here.folder / 'results'}", f"run.name={name}", "runtime.n_threads=1")
+    builders = f"builder=[{','.join(_BUILDERS)}]"
+    code, said = here.start(["run", *arguments, builders, *fixed, *limits, *where])
+    tally.slowest = max(tally.slowest, (time.monotonic() - begun) / inputs)
+    if code not in (0, 1, 2) or "Traceback" in said or "\x1b[31m" in said or "\x07" in said:
+        tally.spoilt("parent_died", 1, f"exit code {code}: {said[-2000:]}")
+    if left := remains(here):
+        tally.spoilt("left", len(left), f"left behind by {name}: {left[:3]}")
+    folder = here.run(name)
+    if not (folder / "manifest.json").exists():
+        tally.spoilt("lost", inputs, f"no closing record: {said[-500:]}")
+        return pl.DataFrame(schema=tables.SCHEMAS["cells"])
+    return tables.read(folder, "cells")
+
+
+def fuzz_files(here: Ground, tally: Tally, count: int, seed: int) -> None:
+    """Damaged files, audited and run under a forged model, a multirun at a time."""
+    seeds = vocabularies(_resolve)
+    rng = random.Random(seed)
+    suite = here.folder / "one.yaml"
+    suite.write_text((here.folder / "small.yaml").read_text("utf-8").partition("  - id: obj")[0])
+    numbers = iter(range(count))
+    while tally.more() and (batch := list(islice(numbers, _FILES_AT_ONCE))):
+        files: dict[str, Path] = {}
+        about: dict[str, str] = {}
+        for number in batch:
+            about[f"f{number}"], data = damaged(seeds, rng)
+            files[f"f{number}"] = here.folder / f"f{number}.gguf"
+            files[f"f{number}"].write_bytes(data)
+        paths = f"tokenizer.path={','.join(map(str, files.values()))}"
+        name = f"files-{batch[0]}"
+        given = ("tokenizer=path", paths, "grammar=path", f"grammar.path={suite}")
+        cells = run(here, tally, name, len(files), "-m", *given)
+        if (here.run(name) / "manifest.json").exists():
+            audited = tables.read(here.run(name), "tokenizers")
+            for file, path in files.items():
+                _judge_file(tally, file, path, about[file], audited, cells)
+        for path in files.values():
+            path.unlink()
+        shutil.rmtree(here.run(name), ignore_errors=True)
+        shutil.rmtree(here.folder / "cache", ignore_errors=True)
+        print(f"{batch[-1] + 1} files", flush=True)
+
+
+def _judge_file(
+    tally: Tally, file: str, path: Path, about: str, audited: pl.DataFrame, cells: pl.DataFrame
+) -> None:
+    statuses = audited.filter(tokenizer=file)["status"].to_list()
+    verdicts = cells.filter(tokenizer=file)["verdict"].to_list()
+    for kind, got, wanted in (("audit", statuses, 2), ("cells", verdicts, 4)):
+        if len(got) != wanted:
+            less = len(got) < wanted
+            much = abs(len(got) - wanted)
+            tally.spoilt("lost" if less else "doubled", much, f"{kind} of {about}", path)
+        if odd := [value for value in got if value not in _STATUSES]:
+            tally.spoilt("untyped", len(odd), f"{kind} of {about}: {odd}", path)
+    worst = next((s for s in ("crashed", "timeout") if s in (*statuses, *verdicts)), None)
+    if worst is not None:
+        tally.copy(path)
+    outcome = worst or (statuses[0] if statuses and statuses[0] != "ok" else "loads")
+    for fault in about.split("+")[1:]:
+        tally.count(fault, outcome)
+    tally.count("all files", outcome)
+
+
+def fuzz_grammars(here: Ground, tally: Tally, count: int, seed: int) -> None:
+    """Generated grammars, a suite file at a time, on a small vocabulary."""
+    rng = random.Random(seed)
+    wanted = _cases(here, tally, count, rng)
+    number = 0
+    while tally.more() and (batch := list(islice(wanted, _CASES_AT_ONCE))):
+        file, name = here.folder / "fuzz.json", f"grammars-{number}"
+        number += 1
+        file.write_text(json.dumps({"suite": "fuzz", "about": "Generated.", "cases": batch}))
+        given = ("tokenizer=path", f"tokenizer.path={here.folder / 'plain.gguf'}")
+        given += ("grammar=path", f"grammar.path={file}", "stages=[generate]")
+        cells = run(here, tally, name, len(batch), *given)
+        for each in batch:
+            got = cells.filter(case=each["id"])["verdict"].to_list()
+            about = json.dumps(each["grammar"])[:300]
+            if len(got) != len(_BUILDERS):
+                kind = "lost" if len(got) < len(_BUILDERS) else "doubled"
+                tally.spoilt(kind, abs(len(got) - len(_BUILDERS)), about, file)
+            if odd := [value for value in got if value not in _STATUSES]:
+                tally.spoilt("untyped", len(odd), about, file)
+            kind = "lark" if "lark" in each["grammar"] else "json"
+            tally.count(f"{kind} grammars", next(iter(got), "none"))
+            if {"crashed", "timeout"} & set(got):
+                print(f"{got}: {about}", flush=True)
+        shutil.rmtree(here.run(name), ignore_errors=True)
+        print(f"{number * _CASES_AT_ONCE} grammars", flush=True)
+
+
+def _cases(here: Ground, tally: Tally, count: int, rng: random.Random) -> Iterator[dict[str, Any]]:
+    """Cases whose suite file loads; what the loader refuses has had its answer."""
+    for number in range(count):
+        made = case(rng, f"c{number}")
+        alone = here.folder / "alone.json"
+        alone.write_text(json.dumps({"suite": "fuzz", "about": "Alone.", "cases": [made]}))
+        try:
+            suites.load(alone)
+        except SuiteError:
+            kind = "lark" if "lark" in made["grammar"] else "json"
+            tally.count(f"{kind} grammars", "refused by the loader")
+            continue
+        yield made
+
+
+def _resolve(name: str) -> sources.Resolved:
+    fields = yaml.safe_load((_ROOT / "conf" / "tokenizer" / f"{name}.yaml").read_text("utf-8"))
+    wanted = sources.Source(**fields | {"members": tuple(fields["members"])})
+    return sources.resolve(wanted, progress=False)
+
+
+def table(tally: Tally) -> str:
+    """What came of the inputs, as Markdown."""
+    columns = sorted({outcome for counts in tally.outcomes.values() for outcome in counts})
+    lines = [f"| input | {' | '.join(columns)} |", "| --- |" + " --: |" * len(columns)]
+    for what in sorted(tally.outcomes):
+        cells = (str(tally.outcomes[what][column] or "–") for column in columns)
+        lines.append(f"| {what.replace('_', ' ')} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Print the table and the totals; the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--files", type=int, default=2000)
+    parser.add_argument("--grammars", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    options = parser.parse_args()
+    begun = time.monotonic()
+    tally = Tally(options.keep, begun + 60 * options.minutes)
+    with ground() as here:
+        fuzz_grammars(here, tally, options.grammars, options.seed)
+        fuzz_files(here, tally, options.files, options.seed)
+    print(table(tally))
+    print(f"{time.monotonic() - begun:.0f} s; slowest command {tally.slowest:.2f} s an input")
+    if tally.wrong["left"]:
+        print(f"left={tally.wrong['left']}")
+    keys = ("lost", "doubled", "parent_died", "untyped")
+    print(" ".join(f"{key}={tally.wrong[key]}" for key in keys))
+    return int(any(tally.wrong.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

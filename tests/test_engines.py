@@ -1,0 +1,249 @@
+"""Released engines' own masks: what each is known to let in or to lose, and the probe itself.
+
+The walks of `phi3` meet field cases U-05 (several ids of one text), U-23 (padding) and U-31 (empty
+tokens); GBNF, which reads pieces, is the control.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from conftest import Finished, Opened, pipeline
+
+from pipeline import engines
+from pipeline.engine_probe import Kinds, expressed
+from pipeline.foreign_engine import ForeignEngine
+from pipeline.masks import MaskVerdict
+from pipeline.suites import Case, Grammar
+from pipeline.validate import Json, Literal, Pattern
+
+Open = Callable[[str], Opened]
+
+SUITE = """suite: engines
+about: Few and small, so that the slowest engine is quick.
+cases:
+  - id: free_text
+    prompt: "Hello"
+    grammar: {lark: 'start: /(.|\\n)*/'}
+    check: {regex: '(.|\\n)*'}
+  - id: repeated
+    prompt: "Hello"
+    grammar: {lark: 'start: /(ab)*/'}
+    check: {regex: '(ab)*'}
+  - id: airports
+    prompt: "Hello"
+    grammar:
+      json:
+        type: object
+        properties: {cost: {type: string}}
+        required: [cost]
+        additionalProperties: false
+    check: {json: true}
+"""
+
+
+def present(*names: str) -> list[str]:
+    """Those of the engines whose package is installed."""
+    found: list[str] = []
+    for name in names:
+        try:
+            engines.get(name).made_by()
+            found.append(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+@pytest.fixture(scope="module")
+def probed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    folder = tmp_path_factory.mktemp("engines")
+    suite = folder / "engines.yaml"
+    suite.write_text(SUITE, "utf-8")
+    done = pipeline(
+        folder,
+        "audit",
+        "tokenizer=phi3",
+        "builder=fixed",
+        "audit.walks=6",
+        "audit.strings_suite=null",
+        f"audit.engines=[{','.join(present(*engines.NAMES))}]",
+        f"audit.engines_suite={suite}",
+    )
+    assert done.code == 0, done.err
+    return done
+
+
+def finding(probed: Finished, engine: str, verdict: str, kind: str) -> dict[str, Any]:
+    """The one row; skipped where the engine's package is not installed."""
+    if engine not in present(engine):
+        pytest.skip(f"needs: pip install 'byte-exact[{engines.get(engine).extra}]'")
+    rows = probed.table("engine_findings").filter(engine=engine, verdict=verdict, kind=kind)
+    assert rows.height == 1, probed.table("engine_findings").filter(engine=engine)
+    return rows.row(0, named=True)
+
+
+def test_every_engine_was_walked(probed: Finished) -> None:
+    rows = probed.table("engines")
+    assert set(rows["engine"]) == set(present(*engines.NAMES))
+    assert not set(rows["verdict"]) & {"builder_refused", "grammar_error"}, rows.filter(
+        pl.col("reason") != ""
+    )
+    assert rows["made_by"].null_count() == 0
+
+
+def test_findings_are_shown_and_written_out(probed: Finished) -> None:
+    """The console names the kinds; each has the text of a report."""
+    assert "Engines' own masks" in probed.out
+    [shown] = [line for line in probed.out.splitlines() if "llama-cpp-python 0" in line]
+    assert "unsound/special" in shown
+    for row in probed.table("engine_findings").iter_rows(named=True):
+        name = f"phi3-engine-{row['engine']}-{row['verdict']}-{row['kind']}.md"
+        assert (probed.folder / "reproducers" / name).read_text("utf-8") == row["report"]
+
+
+@pytest.mark.parametrize("engine", ["xgrammar", "outlines", "gbnf"])
+def test_special_tokens_are_allowed_in_free_text(probed: Finished, engine: str) -> None:
+    """U-17: what the runtime renders as nothing is let in by its text."""
+    row = finding(probed, engine, "unsound", "special")
+    assert 1 in row["ids"], "<s>"
+    assert "b'<s>'" in row["report"]
+
+
+def test_empty_tokens_are_allowed_at_every_step(probed: Finished) -> None:
+    """U-31: lm-format-enforcer hangs an empty text at the root of its tree, always allowed.
+
+    Empty to it are the control tokens, and two of them are ids on which the runtime stops.
+    """
+    row = finding(probed, "lmfe", "unsound", "special")
+    judged = probed.table("engines").filter(engine="lmfe", verdict="unsound").height
+    assert (row["n_states"], row["n_ids"]) == (judged, 63)
+    assert "known as b''" in row["report"]
+    assert 2 in finding(probed, "lmfe", "stop_too_early", "end")["ids"], "</s>, at the start"
+
+
+def test_all_but_one_id_of_a_text_are_lost(probed: Finished) -> None:
+    """U-05: outlines keys its vocabulary by text."""
+    row = finding(probed, "outlines", "incomplete", "duplicate")
+    assert row["n_ids"] > 90
+    assert "known as b''" in row["report"]
+
+
+def test_outlines_core_loses_tokens_where_the_text_could_end(probed: Finished) -> None:
+    """After a text that may end, it keeps only tokens after which the text may end again."""
+    row = finding(probed, "outlines_core", "incomplete", "other")
+    assert (row["grammar"], row["tokens"]) == ("(ab)*", [])
+    assert "b'a'" in row["report"]
+
+
+def test_control_engine_loses_the_byte_zero_alone(probed: Finished) -> None:
+    """GBNF refuses every piece that begins with it, whatever the grammar."""
+    assert finding(probed, "gbnf", "incomplete", "other")["ids"] == [3]
+
+
+def test_no_engine_allows_padding_or_lacks_long_tokens(probed: Finished) -> None:
+    """U-23, and tokens over 32 bytes: looked for, and in these releases not found."""
+    kinds = set(probed.table("engine_findings")["kind"])
+    assert not kinds & {"padding", "long"}
+
+
+def test_unknown_engine_is_a_usage_error(tmp_path: Path) -> None:
+    done = pipeline(tmp_path, "audit", "audit.engines=[xgramar]")
+    assert done.code == 2
+    assert "'xgramar' is not known; there is xgrammar, outlines_core" in done.err
+
+
+# --- the probe ------------------------------------------------------------------------------------
+
+
+def case(pattern: str | None = None, literal: str | None = None) -> Case:
+    check = Literal(literal.encode()) if literal is not None else Pattern(pattern or "")
+    return Case("engines", "x", "Hello", Grammar("lark", "start: /x/"), check, 64)
+
+
+def test_a_literal_becomes_a_regular_expression_of_itself() -> None:
+    assert expressed(case(literal="a.b (c)\\-")) == ("regex", r"a\.b \(c\)\\\-")
+    assert expressed(case(pattern="[a-z]+")) == ("regex", "[a-z]+")
+    schema = Case("engines", "x", "", Grammar("json", '{"const":1}'), Json({"const": 1}), 64)
+    assert expressed(schema) == ("json", '{"const":1}')
+
+
+def test_each_kind_of_fault_is_told(open_vocabulary: Open) -> None:
+    """A mask made wrong on purpose: padding, special, empty, duplicate, long, newline, end."""
+    vocabulary = open_vocabulary("llama_spm").vocabulary
+    true = [*vocabulary.true_bytes]
+    true[500], true[501], true[502] = b"", b"x" * 40, b"y\n"
+    hidden = [*vocabulary.hidden]
+    small = replace(vocabulary, true_bytes=true[:510], attrs=vocabulary.attrs[:510])
+    claimed = [*small.true_bytes]
+    claimed[400] = b"?"
+    legal = np.zeros(510, np.bool_)
+    legal[[400, 501, 502, 131, 68]] = True
+    allowed = np.zeros(512, np.bool_)
+    allowed[[1, 2, 500, 511]] = True
+    mask = np.packbits(allowed, bitorder="little").view(np.uint32)
+    found = dict(Kinds(small, claimed).of(case(pattern="x"), b"", mask, (legal, False)))
+    assert hidden[1]
+    assert found == {
+        (MaskVerdict.UNSOUND, "special"): [1],
+        (MaskVerdict.UNSOUND, "empty"): [500],
+        (MaskVerdict.UNSOUND, "padding"): [511],
+        (MaskVerdict.INCOMPLETE, "wrong_bytes"): [400],
+        (MaskVerdict.INCOMPLETE, "long"): [501],
+        (MaskVerdict.INCOMPLETE, "newline"): [502],
+        (MaskVerdict.INCOMPLETE, "half_character"): [131],
+        (MaskVerdict.INCOMPLETE, "other"): [68],
+        (MaskVerdict.STOP_TOO_EARLY, "end"): [2],
+    }
+
+
+@pytest.mark.parametrize(
+    ("prefix", "token", "kind"),
+    [
+        (b'{"a": "', b"\n", "control_character"),
+        (b'{"a": "', b"\\/", "json_spelling"),
+        (b'{"a": "', b'",\n ', "json_white_space"),
+        (b'{"a": "\\"', b"\t", "control_character"),
+        (b'{"a": "\\', b"u", "json_spelling"),
+        (b"{", b" \n", "json_white_space"),
+        (b"{", b"x", "other"),
+    ],
+)
+def test_where_json_leaves_a_choice_the_kind_says_so(
+    open_vocabulary: Open, prefix: bytes, token: bytes, kind: str
+) -> None:
+    vocabulary = open_vocabulary("llama_spm").vocabulary
+    one = replace(vocabulary, true_bytes=[b"<s>", token], attrs=vocabulary.attrs[[1, 29900]])
+    mask = np.array([2], np.uint32)
+    schema = Case("engines", "x", "", Grammar("json", "{}"), Json({}), 64)
+    found = Kinds(replace(one, end_ids=frozenset()), [b"<s>", token]).of(
+        schema, prefix, mask, (np.zeros(2, np.bool_), False)
+    )
+    assert dict(found) == {(MaskVerdict.UNSOUND, kind): [1]}
+
+
+def test_an_engine_whose_process_dies_is_an_error_and_no_crash(open_vocabulary: Open) -> None:
+    material = open_vocabulary("llama_spm").material
+    engine = ForeignEngine("gbnf", material)
+    matcher = engine.compile(engine.table, "regex", "[a-z]+")
+    assert matcher.mask() is not None
+    engine._session._process.kill()
+    assert matcher.mask() is None
+    assert matcher.error is not None
+    assert "its process ended with code -9" in matcher.error
+    assert not matcher.consume(1)
+    matcher.close()
+
+
+def test_a_grammar_that_does_not_compile_sets_error(open_vocabulary: Open) -> None:
+    engine = ForeignEngine("gbnf", open_vocabulary("llama_spm").material)
+    broken = engine.compile(engine.table, "regex", "(?=a)")
+    assert broken.mask() is None
+    assert broken.error is not None
+    assert "cannot be written as GBNF" in broken.error

@@ -45,7 +45,7 @@ def run_job(job: Job, channel: Channel) -> None:
     try:
         device = _device(job.device)
         channel.send("hello", **_facts(), device=device)
-        if not job.outside.python:
+        if not job.outside.python and not job.target.remote:
             foreign.require(builders.get(name) for name in job.builders)
             foreign.require(engines.get(name) for name in job.engines)
         languages = _cases(job, channel, clock)

@@ -203,12 +203,15 @@ Groups and their options:
 
 Keys (with their defaults): model.path, tokenizer.path, grammar.path (your own files, with =path),
   tokenizer.prefix_scheme={schemes},
-  grammar.limit=null, grammar.cases=[], runtime.n_seq=0, runtime.n_threads=0,
-  runtime.llama_lib=null, runtime.llguidance_lib=null (libraries of your own),
-  target.url=null, target.command=null, target.label=<program> (target=server or openai),
+  grammar.limit=null, grammar.cases=[], runtime.n_seq=0, runtime.n_threads=0, \
+sampling.temperature=0,
+  runtime.llama_lib=null, runtime.llguidance_lib=null (libraries of your own), repeats=1, \
+sampling.seed=0,
+  engine.fast_forward=true, target.url=null, target.command=null, target.label=<program> \
+(of a server),
   engine.on_error=drop|stop, engine.max_tokens=null, engine.time_limit=600 (of silence),
-  engine.case_limit=120, run.budget=null (seconds), runtime.memory_limit=null (GiB),
-  engine.fast_forward=true, sampling.temperature=0, sampling.top_p=1, sampling.seed=0, repeats=1,
+  engine.case_limit=120, run.budget=null (seconds), runtime.memory_limit=null (GiB), \
+sampling.top_p=1,
   results_dir=results, run.name=<date and time>.   --cfg job shows the whole configuration.
 
 Cache: {sources.cache_dir()}

@@ -51,7 +51,9 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     suites               prompt + grammar + independent checker, from `datasets/`
     constraint           grammar over token table → masks; the engine protocol
     oracle               the same grammar over single bytes; never sees a token table
-    targets/, decode     where generation happens; a state machine per cell, batched
+    targets/, decode     where generation happens; a state machine per cell
+    scheduler, sequences, choice, room, stopwatch
+                         cells in batches; shared prompts; tokens out of logits; where time goes
     job_target, replies  which server, as a worker is told; its answers → verdicts
     validate             literal, `re`, JSON; never sees the engine
     verdict, evaluate    facts → verdict; whose fault
@@ -61,7 +63,7 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     placement, references, chat
                          where implementations put the prefix, and what that does to a chat
     cell_rows            the row of a cell, one shape for all targets
-    tables, summary, summary_replay
+    tables, summary, summary_replay, generation_summary
                          columns as data, Parquet; what the console says
     commands_compare, config_compare
                          the commands `compare` and `baseline`; their settings and `report`'s

@@ -84,7 +84,7 @@ class _Worker:
                 self.over = _unit(names)
             case {"type": "refused", "message": str(text)}:
                 self.refusal = text
-            case {"type": "hello" | "spent"} as message:
+            case {"type": "hello" | "spent" | "timings"} as message:
                 self.group.write(message)
             case {"type": "end"}:
                 if self.held:  # rows of no unit of their own

@@ -93,8 +93,16 @@ def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
 
     Damage to the bytes is told before a wrong mark.
     """
-    pairs = zip(vocabulary.true_bytes, table.claimed, strict=True)
-    for token, (true, claimed) in enumerate(pairs):
+    facts = zip(
+        vocabulary.true_bytes, vocabulary.rendered, table.claimed, table.special, strict=True
+    )
+    # A million ids are looked at for the few that are wrong.
+    for token in [
+        token
+        for token, (true, shown, claimed, special) in enumerate(facts)
+        if true != claimed or special != (not shown and true != b"")
+    ]:
+        true, claimed = vocabulary.true_bytes[token], table.claimed[token]
         kind = damage(true, claimed) or _wrong_mark(vocabulary, table, token)
         if kind is not None:
             yield {

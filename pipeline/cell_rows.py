@@ -53,10 +53,11 @@ def cell_row(
         "builder": request.builder,
         "suite": case.suite,
         "case": case.id,
+        "repeat": request.repeat,
         "cell_key": request.key,
         "case_hash": case.hash,
         "cell_hash": provenance.digest(
-            made_by, case.prompt, request.max_tokens, job.on_error, version
+            made_by, case.prompt, request.max_tokens, job.on_error, version, *_drawn(job, request)
         ),
         "text_valid": False,
         "tokenize": tokenize,
@@ -64,6 +65,13 @@ def cell_row(
         **dict.fromkeys(OUTCOME),
         **made_by,
     }
+
+
+def _drawn(job: Job, request: Request) -> list[object]:
+    """What of sampling decides an outcome; nothing of a greedy one."""
+    if job.temperature == 0:
+        return []
+    return [job.temperature, job.top_p, job.sampling_seed, request.repeat]
 
 
 def asked_as(target: TargetRef) -> list[str]:

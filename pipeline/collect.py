@@ -94,6 +94,7 @@ def _close(folder: Path, found: Found, counts: dict[str, int], interrupted: bool
     hellos = [hello for group in found.groups for hello in group.hellos]
     begun = [job for group in found.groups for job in group.jobs]
     spent = [said for group in found.groups for said in group.spent]
+    timings = [said for group in found.groups for said in group.timings]
     manifest: dict[str, Any] = {
         "schema_version": tables.SCHEMA_VERSION,
         "status": "interrupted" if interrupted else "complete",
@@ -108,12 +109,13 @@ def _close(folder: Path, found: Found, counts: dict[str, int], interrupted: bool
         "libraries": hellos[0]["libraries"] if hellos else None,
         "commit": provenance.commit(),
         "missing": found.missing,
-        "settings": {key: _settings(found, key) for key in ("engine", "grammar")},
+        "settings": {key: _settings(found, key) for key in ("engine", "grammar", "sampling")},
         "sources": _each_once(_without_paths(job) for job in begun),
         "volatile": {
             "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "host": platform.node(),
             "platform": platform.platform(),
+            "timings": timings,
             "llama_cpp": hellos[0]["llama_cpp"] if hellos else None,
             "replay_cpu_ns": {key: sum(said[key] for said in spent) for key in ("engine", "all")},
         },
@@ -157,12 +159,16 @@ def _each_once(sources: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return list({json.dumps(source): source for source in sources}.values())
 
 
+FASTER = "engine.fast_forward"
+"""A setting that only decides how fast outcomes come."""
+
+
 def _settings(found: Found, key: str) -> dict[str, Any]:
-    """One group of the settings, as the parts have it on record."""
+    """One group of the settings, as the parts have it on record: what decides outcomes."""
     nested: dict[str, Any] = {}
     for name, value in found.groups[0].identity.items() if found.groups else ():
         head, *path = name.split(".")
-        if head == key and path:
+        if head == key and path and name != FASTER:
             at = nested
             for step in path[:-1]:
                 at = at.setdefault(step, {})

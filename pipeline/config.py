@@ -19,6 +19,7 @@ from pipeline.builders import Outside
 from pipeline.config_target import TargetConfig
 from pipeline.engines import NAMES as ENGINES
 from pipeline.errors import ConfigError
+from pipeline.job_target import IN_PROCESS
 from pipeline.sources import Source
 
 _PACKAGE = Path(__file__).parent
@@ -126,8 +127,8 @@ class RuntimeConfig:
 
     device: str = "auto"
     """cpu, gpu, or auto: gpu where llama.cpp was built for one and finds it."""
-    n_seq: int = 32
-    """Cells decoded in one batch, at most."""
+    n_seq: int = 0
+    """Cells decoded in one batch, at most; 0 for as many as help and there is memory for."""
     n_threads: int = 0
     """0: one for small models, else every processor."""
     memory_limit: float | None = None
@@ -146,6 +147,9 @@ class EngineConfig:
     """What follows when the constraint is lost: `drop` it as llama.cpp does, or `stop`."""
     max_tokens: int | None = None
     """Overrides the limit each case states."""
+    fast_forward: bool = True
+    """Whether a token that comes whatever the logits say is taken without decoding for it; the
+    text is the same."""
     oracle: str = "auto"
     """Which masks of generation are judged against the byte oracle: off, first, every, or auto:
     every up to 65,536 tokens, first above."""
@@ -155,6 +159,17 @@ class EngineConfig:
     """Seconds a worker may say nothing before it is taken for hung."""
     case_limit: float = 120.0
     """Seconds that the work on one case's grammar may take in a cell; 0 for any."""
+
+
+@dataclass
+class SamplingConfig:
+    """How tokens are chosen where the grammar leaves a choice."""
+
+    temperature: float = 0.0
+    """0 takes the likeliest; above, tokens are drawn, each cell from its own seed."""
+    top_p: float = 1.0
+    """Draw from the likeliest allowed tokens that together reach this probability."""
+    seed: int = 0
 
 
 @dataclass
@@ -210,6 +225,9 @@ class Settings:
     runtime: RuntimeConfig = field(default_factory=RuntimeConfig)
     target: TargetConfig = field(default_factory=TargetConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    repeats: int = 1
+    """Samples of each cell; their rates come with confidence intervals."""
     audit: AuditConfig = field(default_factory=AuditConfig)
     shard: ShardConfig = field(default_factory=ShardConfig)
     run: RunConfig = field(default_factory=RunConfig)
@@ -261,7 +279,7 @@ def settings(composed: DictConfig) -> Settings:
         if stage not in _STAGES:
             raise ConfigError(f"stages: {stage!r} is not known; there is {', '.join(_STAGES)}.")
     for key, value, least in (
-        ("runtime.n_seq", made.runtime.n_seq, 1),
+        ("runtime.n_seq", made.runtime.n_seq, 0),
         ("runtime.n_threads", made.runtime.n_threads, 0),
         ("audit.walks", made.audit.walks, 0),
         ("engine.max_tokens", made.engine.max_tokens, 1),
@@ -274,6 +292,8 @@ def settings(composed: DictConfig) -> Settings:
         ("engine.case_limit", made.engine.case_limit, 0),
         ("runtime.memory_limit", made.runtime.memory_limit, 0.25),
         ("run.budget", made.run.budget, 0.1),
+        ("repeats", made.repeats, 1),
+        ("sampling.temperature", made.sampling.temperature, 0),
     ):
         if value is not None and value < least:
             raise ConfigError(f"{key}={value} is too small; the least is {least}.")
@@ -284,9 +304,24 @@ def settings(composed: DictConfig) -> Settings:
         )
     if made.runtime.n_seq > 256:
         raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} is more than llama.cpp's 256.")
+    _check_sampling(made)
     made.target.check(made.engine.time_limit)
     check_libraries(made.runtime)
     return made
+
+
+def _check_sampling(made: Settings) -> None:
+    """Repeats must be able to differ, and a server is asked for the likeliest token."""
+    if not 0 < made.sampling.top_p <= 1:
+        raise ConfigError(f"sampling.top_p={made.sampling.top_p} must be above 0 and at most 1.")
+    sampled = made.sampling.temperature > 0
+    if made.repeats > 1 and not sampled:
+        raise ConfigError(
+            f"repeats={made.repeats} without sampling gives the same text each time; "
+            "add sampling.temperature=0.8."
+        )
+    if sampled and made.target.name != IN_PROCESS:
+        raise ConfigError("Sampling goes with target=inprocess: servers are asked greedily.")
 
 
 def check_libraries(runtime: RuntimeConfig) -> None:

@@ -39,6 +39,10 @@ class Matcher(Protocol):
         """Whether the text so far is complete."""
         ...
 
+    def stopped(self) -> bool:
+        """Whether only the end is left; also true after an error."""
+        ...
+
     def forced(self) -> list[int]:
         """Tokens about which the grammar and the tokenization leave no choice."""
         ...

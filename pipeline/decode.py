@@ -1,30 +1,31 @@
-"""Constrained decoding: a state machine per cell, and a scheduler that batches cells.
+"""Constrained decoding, a cell's side of it: a state machine that knows no model and no batch.
 
-A cell knows its matcher, its tokens and how it ends, and nothing of the model; the scheduler
-knows the model and nothing of grammars. Losing the constraint is reproduced as llama.cpp's bridge
-does it (`llama_sampler_llg_apply` and `_accept_impl` in `common/llguidance.cpp`): a refused token
-is not noticed when it is consumed, the next mask fails, the matcher is dropped, and generation
-goes on unconstrained (`on_error="drop"`), or, as the safe alternative, ends (`"stop"`).
+A cell knows its matcher, its tokens and how it ends; `scheduler` knows the model and nothing of
+grammars. Losing the constraint is reproduced as llama.cpp's bridge does it
+(`llama_sampler_llg_apply` and `_accept_impl` in `common/llguidance.cpp`): a refused token is not
+noticed when it is consumed, the next mask fails, the matcher is dropped, and generation goes on
+unconstrained (`on_error="drop"`), or, as the safe alternative, ends (`"stop"`).
+
+A step is `look` (the mask: in any thread, while llama.cpp decodes), `due` (what is met there: the
+end, or a token that comes whatever the logits say) and `take` (the token chosen).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
 
-from pipeline import llama
 from pipeline.constraint import Mask, Matcher
 from pipeline.limits import UNTIMED, Clock
 from pipeline.verdict import End, Lost
 from pipeline.worker import Unit
 
-Logits = npt.NDArray[np.float32]
+Allowed = npt.NDArray[np.bool_]
+"""Which tokens may come next, shape (n_vocab,)."""
 
 
 class Origin(StrEnum):
@@ -75,6 +76,17 @@ Observer = Callable[["Cell", Mask], None]
 """Called with every mask before a token is taken from it."""
 
 
+@dataclass(frozen=True)
+class View:
+    """What a mask lets by."""
+
+    mask: Mask
+    allowed: Allowed
+    n_allowed: int
+    forced: int | None
+    """The one allowed token, where the grammar and the builder's tokenization left no other."""
+
+
 @dataclass
 class Cell:
     """The state of one cell's decoding; `transcript` once `end` is set."""
@@ -86,9 +98,12 @@ class Cell:
     end_ids: frozenset[int]
     """Every id on which the runtime stops."""
     drop_on_error: bool
+    n_vocab: int
     first: tuple[int, ...] = ()
     """Ids to take first, as far as the mask allows them."""
     observe: Observer | None = None
+    draw: str = ""
+    """What names its draws where tokens are sampled."""
     clock: Clock = UNTIMED
     unit: Unit = ()
     """What its time is counted under."""
@@ -96,64 +111,84 @@ class Cell:
     end: End | None = None
     loss: Loss | None = None
     stop_allowed: bool = False
+    view: View | None = None
+    """What the next mask lets by; None before `look`, and once the constraint is lost."""
+    _met: bool = False
+    """Whether `due` has met the view."""
 
     def start(self) -> None:
         """Meet a grammar that did not compile before the first token, as the bridge does."""
         if self.matcher.error is not None:
             self._lose(Lost.COMPILE, self.matcher.error)
 
-    def advance(self, logits: Logits) -> int | None:
-        """Take one token from the logits of the next position, shape (n_vocab,).
-
-        Returns the token to decode next, or None when the cell has ended.
-        """
+    def look(self) -> None:
+        """Compute the next mask, once; touches nothing but the cell, so any thread may."""
+        if self.loss is not None or self.view is not None:
+            return
         with self.clock.on(self.unit):
-            token = self._advance(logits)
+            mask = self.matcher.mask()
+        if mask is None:
+            return
+        bits = np.unpackbits(mask.view(np.uint8), count=self.n_vocab, bitorder="little")
+        allowed = bits.view(np.bool_)
+        n_allowed = int(np.count_nonzero(allowed))
+        forced = self.matcher.forced()[:1] if n_allowed == 1 else []
+        told = forced[0] if forced and allowed[forced[0]] else None
+        self.view = View(mask, allowed, n_allowed, told)
+
+    def likely_due(self) -> bool:
+        """Whether it is worth a look before the next logits are there; costs less than a mask."""
+        if self.loss is not None or self.end is not None:
+            return False
+        wanted = len(self.steps) < len(self.first)
+        with self.clock.on(self.unit):
+            return wanted or self.matcher.stopped() or bool(self.matcher.forced())
+
+    def due(self) -> int | None:
+        """Meet what `look` saw: the token that is to be taken whatever the logits say.
+
+        None where they decide, and where the cell has ended.
+        """
+        if self.view is None and self.loss is None:  # the failure of a mask is what loses it
+            self._lose(Lost.MASK, self.matcher.error or "the mask cannot be computed")
+        view = self.view
+        if view is None or self.end is not None:
+            return None
+        if not self._met:
+            self._met = True
+            self.stop_allowed = any(view.allowed[token] for token in self.end_ids)
+            if self.observe is not None:
+                with self.clock.on(self.unit):
+                    self.observe(self, view.mask)
+            if view.n_allowed == 0:
+                self.end = End.EMPTY_MASK
+                return None
+        wanted = self.first[len(self.steps) : len(self.steps) + 1]
+        if wanted and wanted[0] < self.n_vocab and view.allowed[wanted[0]]:
+            return wanted[0]
+        return int(view.allowed.argmax()) if view.n_allowed == 1 else None
+
+    def take(self, token: int) -> None:
+        """Take a token that `due` or the logits have chosen."""
+        view, self.view, self._met = self.view, None, False
+        if view is None:
+            self.steps.append(Step(token, None, Origin.UNCONSTRAINED))
+        else:
+            origin = Origin.FORCED if view.forced == token else Origin.CHOSEN
+            self.steps.append(Step(token, view.n_allowed, origin))
+        with self.clock.on(self.unit):
+            self._move_on(token)
         if self.end is None and self.clock.over(self.unit):
             self.end = End.TIMEOUT
-        return token if self.end is None else None
-
-    def _advance(self, logits: Logits) -> int | None:
-        mask = self._mask()
-        if self.end is not None:
-            return None
-        if mask is None:
-            return self._take(Step(int(np.argmax(logits)), None, Origin.UNCONSTRAINED))
-        bits = np.unpackbits(mask.view(np.uint8), count=len(logits), bitorder="little")
-        n_allowed = int(bits.sum())
-        self.stop_allowed = any(bits[token] for token in self.end_ids)
-        if self.observe is not None:
-            self.observe(self, mask)
-        if n_allowed == 0:
-            self.end = End.EMPTY_MASK
-            return None
-        token = int(np.where(bits.view(np.bool_), logits, -np.inf).argmax())
-        wanted = self.first[len(self.steps) : len(self.steps) + 1]
-        if wanted and wanted[0] < len(bits) and bits[wanted[0]]:
-            token = wanted[0]
-        if not bits[token]:  # every allowed logit is -inf or NaN
-            token = int(np.flatnonzero(bits)[0])
-        forced = n_allowed == 1 and self.matcher.forced()[:1] == [token]
-        return self._take(Step(token, n_allowed, Origin.FORCED if forced else Origin.CHOSEN))
 
     def transcript(self) -> Transcript:
         """The whole story; only once the cell has ended."""
         assert self.end is not None
         return Transcript(self.prompt, tuple(self.steps), self.end, self.loss, self.stop_allowed)
 
-    def _mask(self) -> Mask | None:
-        """The next mask, None once the constraint is lost; a failure here is what loses it."""
-        if self.loss is not None:
-            return None
-        mask = self.matcher.mask()
-        if mask is None:
-            self._lose(Lost.MASK, self.matcher.error or "the mask cannot be computed")
-        return mask
-
-    def _take(self, step: Step) -> int | None:
-        self.steps.append(step)
-        stops = step.token in self.end_ids
-        if self.loss is None and not self.matcher.consume(step.token) and not stops:
+    def _move_on(self, token: int) -> None:
+        stops = token in self.end_ids
+        if self.loss is None and not self.matcher.consume(token) and not stops:
             # The bridge ignores this and meets it at the next mask: so is it dated.
             self._lose(Lost.CONSUME, self.matcher.error or "the token was refused")
         if self.end is None:
@@ -162,7 +197,6 @@ class Cell:
             elif len(self.steps) >= self.max_tokens:
                 self.end = End.TOKEN_LIMIT
                 self._look_past_the_limit()
-        return step.token if self.end is None else None
 
     def _look_past_the_limit(self) -> None:
         mask = self.matcher.mask() if self.loss is None else None
@@ -175,72 +209,3 @@ class Cell:
         self.stop_allowed = False
         if not self.drop_on_error:
             self.end = End.LOST
-
-
-@dataclass
-class _Slot:
-    """A sequence of the context with the cell that holds it."""
-
-    sequence: int
-    cell: Cell
-    logits: Logits
-    position: int
-    token: int = -1
-
-
-def decode(context: llama.Context, cells: Sequence[Cell], *, n_seq: int) -> Iterator[Cell]:
-    """Decode all cells greedily, up to `n_seq` at a time in one batch; yields each as it ends.
-
-    Cells with the same prompt are started together: the prompt is decoded once and its sequence
-    copied. A slot is given to the next cell as soon as its cell ends.
-    """
-    waiting = deque(sorted(cells, key=lambda cell: cell.prompt))
-    free = deque(range(n_seq))
-    active: list[_Slot] = []
-    while waiting or active:
-        running: list[_Slot] = []
-        # Running cells move first: their logits are stale once a prompt is decoded.
-        for slot in chain(active, _start(context, waiting, free)):
-            token = slot.cell.advance(slot.logits) if slot.cell.end is None else None
-            if token is None:
-                context.clear(slot.sequence)
-                free.append(slot.sequence)
-                yield slot.cell
-            else:
-                slot.token = token
-                running.append(slot)
-        if running:
-            rows = context.decode([(s.token, s.position, s.sequence, True) for s in running])
-            for slot, row in zip(running, rows, strict=True):
-                slot.logits = row
-                slot.position += 1
-        active = running
-
-
-def _start(context: llama.Context, waiting: deque[Cell], free: deque[int]) -> Iterator[_Slot]:
-    """Give the sequences free at the first step to waiting cells; a prompt is decoded once."""
-    budget = len(free)
-    while waiting and budget > 0:
-        first = _Slot(free.popleft(), waiting.popleft(), np.empty(0, np.float32), 0)
-        prompt = first.cell.prompt
-        first.logits = _prefill(context, prompt, first.sequence)
-        same = [first]
-        while waiting and len(same) < budget and waiting[0].prompt == prompt:
-            twin = _Slot(free.popleft(), waiting.popleft(), first.logits, 0)
-            context.copy(first.sequence, twin.sequence)
-            same.append(twin)
-        for slot in same:
-            slot.position = len(prompt)
-            slot.cell.start()
-        budget -= len(same)
-        yield from same
-
-
-def _prefill(context: llama.Context, prompt: Sequence[int], sequence: int) -> Logits:
-    """Decode a prompt into an empty sequence; a copy of the logits after its last token."""
-    last = len(prompt) - 1
-    rows: list[Logits] = []
-    for begin in range(0, len(prompt), context.n_batch):
-        chunk = range(begin, min(begin + context.n_batch, len(prompt)))
-        rows = context.decode([(prompt[i], i, sequence, i == last) for i in chunk])
-    return rows[-1].copy()

@@ -52,6 +52,7 @@ class Recorder:
         self.clone = matcher.clone
         self.consume = matcher.consume
         self.accepting = matcher.accepting
+        self.stopped = matcher.stopped
         self.forced = matcher.forced
         self.close = matcher.close
 

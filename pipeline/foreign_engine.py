@@ -57,6 +57,10 @@ class ForeignMatcher:
         """See `Matcher.accepting`."""
         return bool(self._ask("yes", "accepting", self._number))
 
+    def stopped(self) -> bool:
+        """Not told apart: the next mask shows it."""
+        return self.error is not None
+
     def forced(self) -> list[int]:
         """None of these libraries forces tokens; some force text, which is tokenized outside."""
         return []

@@ -80,6 +80,8 @@ class Group:
         """What each of its workers said of itself."""
         self.spent: list[dict[str, Any]] = []
         """And of the processor time its replay took."""
+        self.timings: list[dict[str, Any]] = []
+        """Where the time of generation went, worker by worker."""
         if path.exists():
             self._read()
 
@@ -149,6 +151,8 @@ class Group:
                         self.hellos.append(message)
                     case {"type": "spent"}:
                         self.spent.append(message)
+                    case {"type": "timings"}:
+                        self.timings.append(message["timings"])
                     case {"type": "done", "unit": unit}:
                         self.done.add(tuple(unit))
                         self.lost += bool(message.get("lost"))

@@ -61,7 +61,7 @@ class Clock:
         self._limit = limit
         self._give_up = give_up
         self._spent: defaultdict[Key, float] = defaultdict(float)
-        self._now: tuple[Key, float] | None = None
+        self._now: dict[int, tuple[Key, float]] = {}  # by thread
         if limit:
             threading.Thread(target=self._watch, daemon=True).start()
 
@@ -71,13 +71,13 @@ class Clock:
 
     @contextlib.contextmanager
     def on(self, key: Key) -> Generator[None]:
-        """Count this block for a case. Blocks do not nest."""
-        begun = time.monotonic()
-        self._now = key, begun
+        """Count this block for a case, in whichever thread. Blocks do not nest."""
+        begun, thread = time.monotonic(), threading.get_ident()
+        self._now[thread] = key, begun
         try:
             yield
         finally:
-            self._now = None
+            del self._now[thread]
             self._spent[key] += time.monotonic() - begun
 
     def over(self, key: Key) -> bool:
@@ -87,8 +87,7 @@ class Clock:
     def _watch(self) -> None:
         while True:
             time.sleep(min(_GRACE, self._limit) / 4)
-            if (now := self._now) is not None:
-                key, begun = now
+            for key, begun in [*self._now.values()]:
                 if self._spent[key] + time.monotonic() - begun > self._limit + _GRACE:
                     self._give_up(key)
                     os._exit(1)

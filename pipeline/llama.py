@@ -52,9 +52,13 @@ _vocab_type = _bind("llama_vocab_type", ctypes.c_int, _VOID)
 _special = {
     name: _bind(f"llama_vocab_{name}", _I32, _VOID) for name in ("bos", "eos", "eot", "nl", "pad")
 }
+_n_layer, _n_embd, _n_head, _n_head_kv = (
+    _bind(f"llama_model_n_{name}", _I32, _VOID) for name in ("layer", "embd", "head", "head_kv")
+)
 _adds = {name: _bind(f"llama_vocab_get_add_{name}", _BOOL, _VOID) for name in ("bos", "eos")}
 _meta = _bind("llama_model_meta_val_str", _I32, _VOID, ctypes.c_char_p, _VOID, ctypes.c_size_t)
-_get_logits = _bind("llama_get_logits_ith", _VOID, _VOID, _I32)
+_decode = _bind("llama_decode", _I32, _VOID, _c.llama_batch)
+_get_logits = _bind("llama_get_logits", _VOID, _VOID)
 
 PIECE_LIMIT = 1024
 """Bytes of one piece above which llama.cpp's llguidance bridge aborts (`max_token` there)."""
@@ -104,6 +108,7 @@ class Vocab:
         self.type: int = _vocab_type(handle)
         self._buffer = ctypes.create_string_buffer(1 << 16)
         self._ids = (_I32 * 1)()
+        self._detokenized: dict[bool, list[bytes]] = {}
 
     @property
     def handle(self) -> int:
@@ -157,7 +162,12 @@ class Vocab:
         )
 
     def detokenize_each(self, *, special: bool) -> list[bytes]:
-        """`llama_detokenize` of every id alone, as llama.cpp's llguidance bridge calls it."""
+        """`llama_detokenize` of every id alone, as llama.cpp's llguidance bridge calls it.
+
+        Several builders want it, so it is kept; it is not to be changed.
+        """
+        if special in self._detokenized:
+            return self._detokenized[special]
         handle, buffer, ids = self._handle, self._buffer, self._ids
         size, call, read = len(buffer), _detokenize, ctypes.string_at
         address, pointer = ctypes.addressof(buffer), ctypes.addressof(ids)
@@ -166,6 +176,7 @@ class Vocab:
             ids[0] = i
             n = call(handle, pointer, 1, address, size, False, special)
             out.append(read(address, n) if n >= 0 else self.detokenize([i], special=special))
+        self._detokenized[special] = out
         return out
 
     def detokenize(self, tokens: Sequence[int], *, special: bool) -> bytes:
@@ -221,6 +232,14 @@ class Model:
         if not self._handle:
             raise RuntimeError("the model is closed")
         return self._handle
+
+    @property
+    def kv_bytes(self) -> int:
+        """Bytes of key and value cache for one token, in 16-bit floats."""
+        arch = self.meta("general.architecture")
+        head = self.meta(f"{arch}.attention.key_length")
+        width = int(head) if head else _n_embd(self.handle) // max(_n_head(self.handle), 1)
+        return 2 * 2 * _n_layer(self.handle) * _n_head_kv(self.handle) * width
 
     def meta(self, key: str) -> str | None:
         """A metadata value of the file as text, None where the key is absent."""
@@ -294,6 +313,9 @@ class GrammarSampler:
         return twin
 
 
+MAX_SEQ = 256
+"""Sequences that a context can hold at most (`LLAMA_MAX_SEQ`)."""
+
 Entry = tuple[int, int, int, bool]
 """One token of a batch: its id, its position, its sequence, whether its logits are wanted."""
 
@@ -302,11 +324,19 @@ class Context:
     """A `llama_context` of `n_seq` sequences, each with `n_ctx_seq` cells of its own.
 
     `kv_unified=False` and a pinned flash-attention setting give a sequence the same tokens in a
-    batch as alone.
+    batch as alone. Flash attention is what a GPU's other kernels are measured against; on a CPU
+    it is slower for short texts.
     """
 
     def __init__(
-        self, model: Model, *, n_seq: int, n_ctx_seq: int, n_batch: int, n_threads: int
+        self,
+        model: Model,
+        *,
+        n_seq: int,
+        n_ctx_seq: int,
+        n_batch: int,
+        n_threads: int,
+        flash_attention: bool = False,
     ) -> None:
         params = _c.llama_context_default_params()
         params.n_seq_max = n_seq
@@ -314,7 +344,11 @@ class Context:
         params.n_batch = params.n_ubatch = n_batch
         params.n_threads = params.n_threads_batch = n_threads
         params.kv_unified = False
-        params.flash_attn_type = _c.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        params.flash_attn_type = (
+            _c.LLAMA_FLASH_ATTN_TYPE_ENABLED
+            if flash_attention
+            else _c.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        )
         params.no_perf = True
         self._handle: int | None = _c.llama_init_from_model(model.handle, params)  # pyright: ignore
         if not self._handle:
@@ -322,35 +356,37 @@ class Context:
         self._memory = _c.llama_get_memory(self._handle)  # pyright: ignore
         self.n_vocab = model.vocab.n_tokens
         self.n_batch: int = _c.llama_n_batch(self._handle)  # pyright: ignore
-        self._batch = _c.llama_batch_init(self.n_batch, 0, 1)
+        self._batch = _Batch(self.n_batch)
 
-    def decode(
-        self, entries: Sequence[tuple[int, int, int, bool]]
-    ) -> list[npt.NDArray[np.float32]]:
+    def decode(self, entries: Sequence[Entry]) -> npt.NDArray[np.float32]:
         """Decode (token, position, sequence, wants logits) entries in one batch.
 
-        Returns one row of logits, shape (n_vocab,), for each entry that wants them, in order.
-        The rows are views: they are stale after the next decode. Raises RuntimeError with the
-        return code of `llama_decode`, ValueError for more entries than `n_batch`.
+        Returns the logits of the entries that want them, in order, shape (n_wanted, n_vocab): a
+        view that is stale after the next decode. Other threads run meanwhile. Raises RuntimeError
+        with the return code of `llama_decode`, ValueError for more entries than `n_batch`.
         """
         if not 0 < len(entries) <= self.n_batch:
             raise ValueError(f"a batch holds 1 to {self.n_batch} tokens, not {len(entries)}")
-        batch = self._batch
-        batch.n_tokens = len(entries)
-        for i, (token, position, sequence, wanted) in enumerate(entries):
-            batch.token[i] = token
-            batch.pos[i] = position
-            batch.n_seq_id[i] = 1
-            batch.seq_id[i][0] = sequence
-            batch.logits[i] = wanted
-        code = _c.llama_decode(self._handle, batch)  # pyright: ignore
+        n_wanted = self._batch.fill(entries)
+        code = _decode(self._handle, self._batch.struct)
         if code != 0:
             raise RuntimeError(f"llama_decode answered {code} ({last_words()})")
-        return [self._logits(i) for i, entry in enumerate(entries) if entry[3]]
+        if not n_wanted:
+            return np.empty((0, self.n_vocab), np.float32)
+        address = _get_logits(self._handle)
+        if not address:
+            raise RuntimeError(f"no logits for the {n_wanted} entries that want them")
+        rows = (ctypes.c_float * (n_wanted * self.n_vocab)).from_address(address)
+        return np.ctypeslib.as_array(rows).reshape(n_wanted, self.n_vocab)
 
     def copy(self, source: int, target: int) -> None:
         """Make sequence `target` equal to `source` (`llama_memory_seq_cp`, whole)."""
         _c.llama_memory_seq_cp(self._memory, source, target, -1, -1)  # pyright: ignore
+
+    def keep(self, sequence: int, n: int) -> bool:
+        """Forget all but the first `n` tokens; False where the model's memory cannot (recurrent
+        ones), and the sequence must be cleared."""
+        return bool(_c.llama_memory_seq_rm(self._memory, sequence, n, -1))  # pyright: ignore
 
     def clear(self, sequence: int) -> None:
         """Forget a sequence."""
@@ -359,13 +395,36 @@ class Context:
     def close(self) -> None:
         """Free the context; harmless when done twice."""
         if self._handle:
-            _c.llama_batch_free(self._batch)
             _c.llama_free(self._handle)  # pyright: ignore
             self._handle = None
 
-    def _logits(self, index: int) -> npt.NDArray[np.float32]:
-        address = _get_logits(self._handle, index)
-        if not address:
-            raise RuntimeError(f"no logits for entry {index} of the batch")
-        row = (ctypes.c_float * self.n_vocab).from_address(address)
-        return np.ctypeslib.as_array(row)
+
+class _Batch:
+    """A `llama_batch` over arrays of our own, filled by column and not by token."""
+
+    def __init__(self, room: int) -> None:
+        self._columns = np.zeros((3, room), np.int32)  # token, position, sequence
+        self._wanted = np.zeros(room, np.int8)
+        self._n_seq_id = np.ones(room, np.int32)
+        sequences = self._columns[2]
+        step = sequences.itemsize * np.arange(room, dtype=np.uintp)
+        self._seq_id = step + np.uintp(sequences.ctypes.data)  # one pointer a token
+        self.struct = _c.llama_batch()
+        integers = ctypes.POINTER(_I32)
+        for name, column, kind in (
+            ("token", self._columns[0], integers),
+            ("pos", self._columns[1], integers),
+            ("n_seq_id", self._n_seq_id, integers),
+            ("seq_id", self._seq_id, ctypes.POINTER(integers)),
+            ("logits", self._wanted, ctypes.POINTER(ctypes.c_int8)),
+        ):
+            setattr(self.struct, name, ctypes.cast(column.ctypes.data, kind))
+
+    def fill(self, entries: Sequence[Entry]) -> int:
+        """Write the entries in; how many want logits."""
+        n = len(entries)
+        table = np.array(entries, np.int32)
+        self._columns[:, :n] = table[:, :3].T
+        self._wanted[:n] = table[:, 3]
+        self.struct.n_tokens = n
+        return int(table[:, 3].sum())

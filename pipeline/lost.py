@@ -30,7 +30,7 @@ def struck(job: Job, culprit: Unit) -> Iterator[Unit]:
         match culprit:
             case ("load",):
                 yield unit
-            case ("case", suite, case) if unit[0] == "cell" and unit[2:] == (suite, case):
+            case ("case", suite, case) if unit[0] == "cell" and unit[2:4] == (suite, case):
                 yield unit
             case ("build", builder) if unit[1:2] == (builder,):
                 yield unit
@@ -58,8 +58,9 @@ def without(job: Job, culprit: Unit) -> Job:
 def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
     """The (table, rows) pairs that say what became of a unit."""
     match unit:
-        case ("cell", builder, suite, case):
-            return [("cells", [_cell(job, builder, suite, case, fate)])]
+        case ("cell", builder, suite, case, *one_of):
+            row = _cell(job, builder, suite, case, fate)
+            return [("cells", [row | {"repeat": int(one_of[0]) if one_of else None}])]
         case ("audit", builder):
             row = {"status": fate.end.value, "reason": fate.reason}
             return [("tokenizers", [_row("tokenizers", job, builder) | row])]

@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -39,6 +40,12 @@ def versions() -> dict[str, str]:
 def digest(*parts: object) -> str:
     """sha256 over values that JSON can carry, in order."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def framed(parts: Sequence[bytes]) -> bytes:
+    """Byte strings as one, each behind its length (4 bytes, the lowest first)."""
+    lengths = {length: length.to_bytes(4, "little") for length in set(map(len, parts))}
+    return b"".join([piece for part in parts for piece in (lengths[len(part)], part)])
 
 
 @cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +37,10 @@ def rows(
     legal_string, legal_text = _legal(judge, JSON_STRING, b'"'), _legal(judge, FREE_TEXT, b"")
     in_string = _bits(_after_quote(vocabulary, table, engine), vocabulary.n_tokens)
     in_text = _bits(_first_mask(table, engine, FREE_TEXT), vocabulary.n_tokens)
-    for token, attr in enumerate(vocabulary.attrs.tolist()):
-        true = vocabulary.true_bytes[token]
-        if attr & Attr.NORMAL and true:
-            continue
+    empty = np.fromiter((not true for true in vocabulary.true_bytes), np.bool_)
+    odd: list[int] = np.flatnonzero((vocabulary.attrs & int(Attr.NORMAL) == 0) | empty).tolist()
+    for token in odd:
+        true, attr = vocabulary.true_bytes[token], int(vocabulary.attrs[token])
         allowed = bool(in_string[token]), bool(in_text[token])
         yield {
             "token": token,
@@ -80,9 +81,15 @@ def _verdict(
 
 
 def _legal(judge: MaskJudge, grammar: str, prefix: bytes) -> npt.NDArray[np.bool_]:
-    found = judge.oracle.legal(ByteGrammar(grammar), prefix)
+    found = judge.legal(_language(grammar), prefix)
     assert found is not None
-    return found
+    return found[0]
+
+
+@cache
+def _language(grammar: str) -> ByteGrammar:
+    """Kept: the judge knows a language by its identity."""
+    return ByteGrammar(grammar)
 
 
 def cases(vocabulary: Vocabulary, limit: int = 12) -> list[Case]:

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from pipeline import summary_replay, tables
+from pipeline.generation_summary import RATES, SPEED, rates, speed
 from pipeline.job_target import SENTINEL
 from pipeline.verdict import BADNESS, Verdict
 from pipeline.visible import visible
@@ -61,7 +62,9 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
             _titled(f"{GENERATED} ({NOTE})", section8(cells)),
             _titled(GREEDY, greedy_loses(cells)),
             _titled(ENFORCED, enforcement(cells)),
+            _titled(RATES, rates(cells)),
             _worst(cells),
+            _titled(SPEED, speed(manifest["volatile"]["timings"])),
         ]
     if manifest["refused"]:
         parts.append("Refused:\n" + "\n".join(f"  {line}" for line in manifest["refused"]))

@@ -44,6 +44,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "builder": _S,
         "suite": _S,
         "case": _S,
+        "repeat": _I,
         "cell_key": _S,
         "cell_hash": _S,
         "verdict": _S,
@@ -83,6 +84,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "builder": _S,
         "suite": _S,
         "case": _S,
+        "repeat": _I,
         "cell_key": _S,
         "step": _I,
         "token": _I,
@@ -316,8 +318,8 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
 }
 
 SORT_KEYS: dict[str, list[str]] = {
-    "cells": ["cell_key"],
-    "steps": ["cell_key", "step"],
+    "cells": ["cell_key", "repeat"],
+    "steps": ["cell_key", "repeat", "step"],
     "tokenizers": ["tokenizer", "builder"],
     "tokens": ["tokenizer", "builder", "token"],
     "masks": ["tokenizer", "builder", "probe"],

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
+from itertools import product
 
-from pipeline.worker import Job, Unit
+from pipeline.worker import Job, Unit, repeats
 
 STAGE_OF = {"audit": "audit", "walks": "audit", "cell": "generate", "replay": "replay"}
 """The stage that brings a kind of unit to its rows."""
@@ -41,8 +42,9 @@ def _dealt(job: Job) -> Iterator[Unit]:
     if "generate" in job.stages:
         for suite in job.suites:
             for case in suite.cases:
-                for builder in job.builders:
-                    yield ("cell", builder, suite.name, case)
+                for builder, repeat in product(job.builders, repeats(job.repeats)):
+                    one_of = () if repeat is None else (f"{repeat}",)
+                    yield ("cell", builder, suite.name, case, *one_of)
 
 
 def even(costs: Sequence[int], count: int, index: int) -> list[int]:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline import llama
+from pipeline.provenance import framed
 
 META_SPACE = "\u2581".encode()
 """U+2581, by which SentencePiece spells a space."""
@@ -214,13 +215,14 @@ def second_reading(
         ]
     unspell = _meta_to_space if kind is not VocabType.BPE or meta_space else _byte_level
     out: list[bytes] = []
+    normal, byte = int(Attr.NORMAL), int(Attr.BYTE)  # an enum's own `&` takes ten times as long
     verbatim = UNRENDERED | int(Attr.USER_DEFINED)
     for text, attr in zip(texts, attrs.tolist(), strict=True):
         if attr & verbatim:
             out.append(text)
-        elif attr & Attr.NORMAL:
+        elif attr & normal:
             out.append(unspell(text))
-        elif attr & Attr.BYTE:
+        elif attr & byte:
             out.append(_byte_token(text))
         else:
             out.append(b"")  # unused and undefined tokens emit nothing
@@ -317,11 +319,7 @@ def _cleans_spaces(vocab: llama.Vocab, pieces: list[bytes]) -> bool:
 
 
 def _hash(texts: list[bytes], pieces: list[bytes], *rest: bytes) -> str:
-    digest = hashlib.sha256()
-    for part in (*texts, *pieces, *rest):
-        digest.update(len(part).to_bytes(4, "little"))
-        digest.update(part)
-    return digest.hexdigest()
+    return hashlib.sha256(framed([*texts, *pieces, *rest])).hexdigest()
 
 
 def open_vocabulary(path: Path) -> tuple[llama.Model, Vocabulary]:

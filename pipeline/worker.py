@@ -6,7 +6,8 @@ verdict. The parent is the one that writes files. Neither polars nor Hydra is im
 
 Messages: `hello` (versions, device), `started` and `done` (a unit of work; its `rows` of one table
 stand between), `over` (a unit took too long, and the process ends itself), `spent` (processor time
-in the engine and in all), `refused` (an input that cannot be used, with the reason), `end`. A job
+in the engine and in all), `timings` (where the time of generation went), `refused` (an input that
+cannot be used, with the reason), `end`. A job
 without `end` has died.
 """
 
@@ -17,7 +18,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -81,6 +82,7 @@ class Job:
     device: str
     """`cpu`, `gpu` or `auto`."""
     n_seq: int
+    """0 for automatic."""
     n_threads: int
     """0 for automatic."""
     on_error: str
@@ -108,6 +110,14 @@ class Job:
     """Pythons that are asked for reference tokenizers' ids; `here` stands for this one."""
     target: TargetRef = field(default_factory=TargetRef)
     """Where `generate` happens."""
+    fast_forward: bool = True
+    """Whether a token that comes whatever the logits say is taken without decoding for it."""
+    temperature: float = 0.0
+    """0 for the likeliest token."""
+    top_p: float = 1.0
+    sampling_seed: int = 0
+    repeats: int = 1
+    """Samples of each cell."""
     llama_lib: str | None = None
     """The llama.cpp library to use in place of llama-cpp-python's own."""
     llguidance_lib: str | None = None
@@ -149,6 +159,11 @@ class Job:
     def to_json(self) -> str:
         """The job as a worker reads it."""
         return json.dumps(asdict(self))
+
+
+def repeats(n: int) -> Sequence[int | None]:
+    """What tells the samples of a cell apart: nothing, where there is one."""
+    return range(n) if n > 1 else (None,)
 
 
 class Channel:

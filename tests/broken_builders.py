@@ -87,7 +87,7 @@ class _CrashingMatcher:
         self._inner = inner
         self._crashed = False
         self.consume, self.accepting = inner.consume, inner.accepting
-        self.forced, self.close = inner.forced, inner.close
+        self.forced, self.stopped, self.close = inner.forced, inner.stopped, inner.close
 
     @property
     def error(self) -> str | None:

@@ -53,7 +53,7 @@ def copied(
     return folder
 
 
-def made(folder: Path, cells: list[dict[str, Any]], repeats: bool = False) -> Path:
+def made(folder: Path, cells: list[dict[str, Any]]) -> Path:
     """A small made-up run: cells of one model; what a cell does not say is filled in."""
     folder.mkdir(parents=True)
     rows: list[dict[str, Any]] = []
@@ -77,10 +77,7 @@ def made(folder: Path, cells: list[dict[str, Any]], repeats: bool = False) -> Pa
             "seed": 0,
         }
         rows.append(dict.fromkeys(tables.SCHEMAS["cells"]) | names | known | cell)
-    repeat = [row.pop("repeat", None) for row in rows]
     data = tables.frame("cells", rows)
-    if repeats:
-        data = data.with_columns(repeat=pl.Series(repeat, dtype=pl.Int64))
     tables.write(data, folder / "cells.parquet")
     record = {"schema_version": 1, "status": "complete", "rows": {"cells": data.height}}
     (folder / "manifest.json").write_text(json.dumps(record))

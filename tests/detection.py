@@ -30,7 +30,7 @@ from pipeline.stages import walk as walk_stage
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
 from pipeline.targets import Request
-from pipeline.targets.inprocess import InProcess
+from pipeline.targets.inprocess import Decoding, InProcess
 from pipeline.verdict import Verdict
 from pipeline.walks import Languages, Walker
 from pipeline.worker import Channel, Job, Row
@@ -187,10 +187,7 @@ class Detector:
             bench.vocabulary,
             {name: table},
             engine,
-            device="cpu",
-            n_seq=8,
-            n_threads=1,
-            drop_on_error=True,
+            Decoding(device="cpu", n_seq=8, n_threads=1),
         )
         requests = [Request(case.id, case, name, case.max_tokens) for case in _cases(suite)]
         for request, transcript in target.generate(requests):

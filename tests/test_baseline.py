@@ -206,7 +206,7 @@ def test_bad_usage(arguments: str, code: int, said: str, capsys: Out) -> None:
 
 
 def test_repeats_have_no_baseline(tmp_path: Path, capsys: Out) -> None:
-    run = made(tmp_path / "a", [{"case": "x", "repeat": n} for n in (0, 1)], repeats=True)
+    run = made(tmp_path / "a", [{"case": "x", "repeat": n} for n in (0, 1)])
     code, _, err = ran(capsys, "baseline save", f"run={run}", f"file={tmp_path / 'b.txt'}")
     assert code == 2
     assert "sampled repeats" in err

@@ -658,7 +658,7 @@ def test_a_code_span_holds_all_of_its_text(text: str) -> None:
 def test_repeats_give_rates_and_an_exact_test(tmp_path: Path, capsys: Out) -> None:
     def run(name: str, wrong: int) -> Path:
         cells = [(failing("x") if n < wrong else {"case": "x"}) | {"repeat": n} for n in range(20)]
-        return made(tmp_path / name, cells, repeats=True)
+        return made(tmp_path / name, cells)
 
     out = tmp_path / "out"
     code, console, _ = ran(capsys, *both(run("a", 2), run("b", 10)), f"out={out}")
@@ -671,7 +671,7 @@ def test_repeats_give_rates_and_an_exact_test(tmp_path: Path, capsys: Out) -> No
 
 
 def test_greedy_cells_show_no_rates(tmp_path: Path, capsys: Out) -> None:
-    a = made(tmp_path / "a", [{"case": "x", "repeat": None}], repeats=True)
+    a = made(tmp_path / "a", [{"case": "x", "repeat": None}])
     b = made(tmp_path / "b", [failing("x")])
     for runs in ((a, b), (b, a)):
         assert "McNemar" not in ran(capsys, *both(*runs))[1]

@@ -1,113 +1,34 @@
-"""Constrained decoding: the state machine over tiny fakes, the scheduler over both."""
+"""Constrained decoding: the state machine of a cell, over tiny fakes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from conftest import vocabulary_file
+from fake_matchers import (
+    EVERY_BIT,
+    STOP,
+    Fake,
+    N,
+    cell,
+    crashes_on_mask,
+    empty_mask,
+    logits,
+    mask_of,
+    never_compiles,
+    only_stop,
+    refuses_on_consume,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from toy import advance
 
-from pipeline import builders, decode, forge, llama, sources, vocabulary
-from pipeline.builders import Material, TokenTable
-from pipeline.constraint import Llguidance, Mask
+from pipeline.constraint import Mask
 from pipeline.decode import Cell, Loss, Origin, Step, Transcript
 from pipeline.verdict import End, Lost
 
 steady = settings(derandomize=True, deadline=None, max_examples=100)
-
-N = 40
-"""Tokens of the fakes' vocabulary: not a multiple of 32, so that masks have padding bits."""
-STOP = 7
-WORDS = -(-N // 32)
-
-
-def mask_of(*ids: int) -> Mask:
-    bits = np.zeros(WORDS * 32, np.uint8)
-    bits[list(ids)] = 1
-    return np.packbits(bits, bitorder="little").view(np.uint32)
-
-
-EVERY_BIT = np.full(WORDS, 0xFFFFFFFF, np.uint32)
-
-
-def logits(*best: int) -> np.ndarray:
-    """The first of `best` is the likeliest; all others are likelier the lower their id."""
-    row = -np.arange(N, dtype=np.float32)
-    for rank, token in enumerate(best):
-        row[token] = 100 - rank
-    return row
-
-
-@dataclass
-class Fake:
-    """A matcher that follows a script: one mask a step, and which tokens it takes."""
-
-    masks: Sequence[Mask | None]
-    refuses: frozenset[int] = frozenset()
-    forces: tuple[int, ...] = ()
-    error: str | None = None
-    consumed: list[int] = field(default_factory=list)
-    masked: int = 0
-    closed: bool = False
-
-    def mask(self) -> Mask | None:
-        assert self.error is None, "a dead matcher was asked again"
-        self.masked += 1
-        found = self.masks[min(len(self.consumed), len(self.masks) - 1)]
-        if found is None:
-            self.error = "the mask failed"
-        return found
-
-    def consume(self, token: int) -> bool:
-        assert self.error is None, "a dead matcher was asked again"
-        if token in self.refuses:
-            self.error = f"token {token} refused"
-            return False
-        self.consumed.append(token)
-        return True
-
-    def accepting(self) -> bool:
-        return False
-
-    def forced(self) -> list[int]:
-        return [*self.forces]
-
-    def clone(self) -> Fake:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        self.closed = True
-
-
-def refuses_on_consume(*tokens: int) -> Fake:
-    return Fake([mask_of(1, 2, 3, STOP)], refuses=frozenset(tokens))
-
-
-def crashes_on_mask(at: int) -> Fake:
-    return Fake([*[mask_of(1, 2, 3)] * at, None])
-
-
-def empty_mask(at: int = 0) -> Fake:
-    return Fake([*[mask_of(1, 2, 3)] * at, mask_of()])
-
-
-def never_compiles() -> Fake:
-    return Fake([], error="no such rule")
-
-
-def only_stop() -> Fake:
-    return Fake([mask_of(STOP)])
-
-
-def cell(matcher: Fake, *, drop: bool = True, max_tokens: int = 6, key: str = "a") -> Cell:
-    return Cell(key, (1,), matcher, max_tokens, frozenset({STOP, 9}), drop)
 
 
 def drive(one: Cell, rows: Iterator[np.ndarray] | None = None) -> Transcript:
@@ -115,10 +36,8 @@ def drive(one: Cell, rows: Iterator[np.ndarray] | None = None) -> Transcript:
     one.start()
     while one.end is None:
         row = logits(2) if rows is None else next(rows)
-        taken = one.advance(row)
-        assert (taken is None) == (one.end is not None)
-        if taken is not None:
-            assert one.steps[-1].token == taken
+        taken = advance(one, row)
+        assert taken is None or one.steps[-1].token == taken
     return one.transcript()
 
 
@@ -309,241 +228,5 @@ def test_stop_id_as_the_last_token_is_a_stop_not_a_limit() -> None:
 
 
 def test_end_id_in_the_second_word_of_the_mask() -> None:
-    one = Cell("a", (1,), Fake([mask_of(2), mask_of(N - 1)]), 1, frozenset({N - 1}), True)
+    one = Cell("a", (1,), Fake([mask_of(2), mask_of(N - 1)]), 1, frozenset({N - 1}), True, N)
     assert drive(one).stop_allowed
-
-
-# --- the scheduler over fakes ---------------------------------------------------------------------
-
-
-class FakeContext:
-    """A model whose logits name (prompt, length): position and tokens decide them alone."""
-
-    n_batch = 4
-
-    def __init__(self) -> None:
-        self.held: dict[int, list[int]] = {}
-        self.calls: list[list[llama.Entry]] = []
-        self._row = np.zeros((64, N), np.float32)
-
-    def decode(self, entries: Sequence[llama.Entry]) -> list[np.ndarray]:
-        assert 0 < len(entries) <= 64
-        self.calls.append([*entries])
-        out: list[np.ndarray] = []
-        self._row[:] = np.nan  # the rows of before are stale now
-        for i, (token, position, sequence, wanted) in enumerate(entries):
-            text = self.held.setdefault(sequence, [])
-            assert position == len(text), "a gap or an overlap in the sequence"
-            text.append(token)
-            if wanted:
-                self._row[i] = logits((sum(text) * 7 + len(text)) % N)
-                out.append(self._row[i])
-        return out
-
-    def copy(self, source: int, target: int) -> None:
-        assert not self.held.get(target)
-        self.held[target] = [*self.held[source]]
-
-    def clear(self, sequence: int) -> None:
-        self.held[sequence] = []
-
-
-def fake_cells() -> list[Cell]:
-    prompts = [(1, 2), (1, 2), (3,), (1, 2), (5, 6, 7, 8, 9, 10), (3,), (1, 2)]
-    scripts = [
-        Fake([EVERY_BIT]),
-        refuses_on_consume(3),
-        empty_mask(2),
-        never_compiles(),
-        Fake([EVERY_BIT], refuses=frozenset(range(0, N, 3))),
-        crashes_on_mask(1),
-        only_stop(),
-    ]
-    return [
-        Cell(f"c{i}", prompt, script, 3 + i, frozenset({STOP}), i % 2 == 0)
-        for i, (prompt, script) in enumerate(zip(prompts, scripts, strict=True))
-    ]
-
-
-def told_by(cells: Sequence[Cell], context: object, n_seq: int) -> dict[str, Transcript]:
-    done = decode.decode(context, cells, n_seq=n_seq)  # type: ignore[arg-type]
-    out = [(one.key, one.transcript()) for one in done]
-    assert len({key for key, _ in out}) == len(out) == len(cells), "each cell comes out once"
-    return dict(out)
-
-
-@pytest.mark.parametrize("n_seq", [1, 2, 3, 7, 32])
-def test_any_number_of_sequences_tells_the_same_story(n_seq: int) -> None:
-    context = FakeContext()
-    told = told_by(fake_cells(), context, n_seq)
-    assert told == told_by(fake_cells(), FakeContext(), 1)
-    assert not any(context.held.values()), "every sequence was given back"
-    assert max(context.held) < n_seq
-    assert {one.end for one in told.values()} >= {End.EMPTY_MASK, End.LOST, End.STOP_ID}
-
-
-def test_stopped_cell_never_reaches_a_batch() -> None:
-    context = FakeContext()
-    one = cell(never_compiles(), drop=False)
-    assert told_by([one], context, 4)["a"].steps == ()
-    assert context.calls == [[(1, 0, 0, True)]], "its prompt and nothing else"
-
-
-def test_long_prompt_is_decoded_in_batches_with_logits_of_its_last_token_only() -> None:
-    context = FakeContext()
-    prompt = tuple(range(10))
-    told_by([Cell("a", prompt, only_stop(), 5, frozenset({STOP}), True)], context, 1)
-    assert [len(call) for call in context.calls] == [4, 4, 2]
-    assert [entry[3] for call in context.calls for entry in call] == [False] * 9 + [True]
-
-
-def test_shared_prompt_is_decoded_once_and_copied() -> None:
-    context = FakeContext()
-    cells = [Cell(f"c{i}", (4, 5, 6), Fake([EVERY_BIT]), 3, frozenset(), True) for i in range(5)]
-    told = told_by(cells, context, 8)
-    assert len({one.steps for one in told.values()}) == 1
-    assert [len(call) for call in context.calls] == [3, 5, 5]
-
-
-@steady
-@given(
-    plan=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 5)), min_size=1, max_size=9),
-    n_seq=st.integers(1, 5),
-)
-def test_refilled_slots_never_change_a_story(plan: list[tuple[int, int]], n_seq: int) -> None:
-    def cells() -> list[Cell]:
-        return [
-            Cell(f"c{i}", (prompt, 1), Fake([EVERY_BIT]), limit, frozenset({STOP}), True)
-            for i, (prompt, limit) in enumerate(plan)
-        ]
-
-    assert told_by(cells(), FakeContext(), n_seq) == told_by(cells(), FakeContext(), 1)
-
-
-# --- the scheduler over llama.cpp -----------------------------------------------------------------
-
-GRAMMARS = [
-    'start: "The quick brown fox"',
-    "start: /[a-z]{1,9}/",
-    'start: "yes" | "no" | "perhaps"',
-    'start: %json {"type": "object", "properties": {"a": {"type": "boolean"}}, '
-    '"required": ["a"], "additionalProperties": false}',
-    'start: "BEGIN [" /[a-z ]{1,20}/ "] END"',
-    'start: "unclosed',
-]
-PROMPTS = ["Hello", "Hello", "", "A longer prompt than the others have"]
-
-
-@dataclass(frozen=True)
-class Real:
-    """A forged model, and what its cells need."""
-
-    model: llama.Model
-    vocabulary: vocabulary.Vocabulary
-    engine: Llguidance
-    tables: dict[str, TokenTable]
-
-    def cells(self) -> Iterator[Cell]:
-        for i, grammar in enumerate(GRAMMARS):
-            for j, prompt in enumerate(PROMPTS):
-                builder = ("fixed", "unfixed")[(i + j) % 2]
-                ids = self.model.vocab.tokenize(
-                    prompt.encode(), add_special=True, parse_special=True
-                )
-                yield Cell(
-                    key=f"{i}/{j}",
-                    prompt=tuple(ids),
-                    matcher=self.engine.compile(
-                        self.tables[builder], "lark", f"%llguidance {{}}\n{grammar}"
-                    ),
-                    max_tokens=4 + (5 * i + 3 * j) % 11,
-                    end_ids=self.vocabulary.end_ids,
-                    drop_on_error=j != 1,
-                )
-
-    def context(self, n_seq: int, n_batch: int = 64) -> llama.Context:
-        return llama.Context(self.model, n_seq=n_seq, n_ctx_seq=256, n_batch=n_batch, n_threads=1)
-
-    def told(self, n_seq: int) -> dict[str, Transcript]:
-        cells = list(self.cells())
-        with closing(self.context(n_seq)) as context:
-            told = told_by(cells, context, n_seq)
-        for one in cells:
-            one.matcher.close()
-        return told
-
-
-@pytest.fixture(scope="module")
-def real() -> Iterator[Real]:
-    llama.start()
-    file = forge.forged(vocabulary_file("mistral_v1"), 0, sources.cache_dir())
-    with (
-        closing(llama.Model(Path(file), vocab_only=False)) as model,
-        closing(Llguidance()) as engine,
-    ):
-        read = vocabulary.read(model)
-        material = Material(read, model.vocab, lambda _: True)
-        tables = {name: builders.get(name).build(material) for name in ("fixed", "unfixed")}
-        yield Real(model, read, engine, tables)
-
-
-def test_llama_cpp_tells_the_same_story_alone_and_in_any_batch(real: Real) -> None:
-    """Slots are refilled at 3, all cells stand side by side at 32; only one at a time at 1."""
-    alone = real.told(1)
-    assert len(alone) == len(GRAMMARS) * len(PROMPTS)
-    assert {one.end for one in alone.values()} >= {End.STOP_ID, End.TOKEN_LIMIT, End.LOST}
-    assert {one.loss.kind for one in alone.values() if one.loss} >= {Lost.COMPILE}
-    for n_seq in (3, 32):
-        assert real.told(n_seq) == alone, n_seq
-
-
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[list[llama.Entry]]:
-    calls: list[list[llama.Entry]] = []
-    whole: Callable[..., list[np.ndarray]] = llama.Context.decode
-
-    def decode_and_note(self: llama.Context, entries: Sequence[llama.Entry]) -> list[np.ndarray]:
-        calls.append([*entries])
-        return whole(self, entries)
-
-    monkeypatch.setattr(llama.Context, "decode", decode_and_note)
-    return calls
-
-
-def test_llama_cpp_decodes_a_shared_prompt_once(
-    real: Real, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells = [one for one in real.cells() if one.prompt == next(real.cells()).prompt]
-    prompt = cells[0].prompt
-    assert len(cells) == 2 * len(GRAMMARS)
-    calls = counted(monkeypatch)
-    with closing(real.context(len(cells))) as context:
-        told = told_by(cells, context, len(cells))
-    assert calls[0] == [(token, i, 0, i == len(prompt) - 1) for i, token in enumerate(prompt)]
-    widths = [len(call) for call in calls[1:]]
-    assert all(wide >= narrow for wide, narrow in pairwise(widths)), "ended cells leave the batch"
-    # A cell's last token is not decoded; a stopped cell has none that is.
-    decoded = sum(max(len(one.steps) - (one.end is not End.LOST), 0) for one in told.values())
-    ended_empty = sum(one.end is End.EMPTY_MASK for one in told.values())
-    assert sum(widths) <= decoded + ended_empty
-    for one in cells:
-        one.matcher.close()
-
-
-def test_more_cells_than_sequences_share_a_prompt_as_far_as_slots_go(
-    real: Real, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cells = [one for one in real.cells() if one.prompt == next(real.cells()).prompt][:4]
-    calls = counted(monkeypatch)
-    with closing(real.context(2)) as context:
-        told_by(cells, context, 2)
-    prompts = [call for call in calls if call[0][1] == 0]
-    assert 2 <= len(prompts) <= 3
-    for one in cells:
-        one.matcher.close()
-
-
-def test_batch_larger_than_n_batch_is_refused_before_llama_cpp_aborts(real: Real) -> None:
-    with closing(real.context(1, n_batch=8)) as context:
-        for entries in ([], [(1, i, 0, False) for i in range(context.n_batch + 1)]):
-            with pytest.raises(ValueError, match="a batch holds"):
-                context.decode(entries)

@@ -13,6 +13,7 @@ from polars.testing import assert_frame_equal
 
 from pipeline import forge, sources, tables
 
+SHORT = ("builder=[exact,unfixed]", "stages=[generate]", "grammar.limit=4")
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
 
 
@@ -206,3 +207,46 @@ def test_debug_quick_is_small(tmp_path: Path) -> None:
     done = pipeline(tmp_path, "run", "debug=quick")
     assert done.code == 0, done.err
     assert done.table("cells").height == 6
+
+
+def test_fast_forward_and_the_number_of_places_change_no_row(tmp_path: Path) -> None:
+    """`exact` forces on SentencePiece; `unfixed` rambles on when its constraint is lost."""
+    told = {
+        name: pipeline(tmp_path, "run", *SHORT, f"run.name={name}", *more)
+        for name, more in (
+            ("fast", ["engine.fast_forward=true"]),
+            ("slow", ["engine.fast_forward=false"]),
+            ("alone", ["engine.fast_forward=true", "runtime.n_seq=1"]),
+        )
+    }
+    assert all(run.code == 0 for run in told.values()), told["fast"].err
+    fast = told["fast"]
+    assert fast.table("states").height
+    assert fast.table("steps").filter(origin="forced").height
+    for name in ("slow", "alone"):
+        for table in ("cells", "steps", "states"):
+            assert_frame_equal(fast.table(table), told[name].table(table))
+    [timing] = json.loads((fast.folder / "manifest.json").read_text())["volatile"]["timings"]
+    assert timing["tokens"]["forced"] == fast.table("steps").filter(origin="forced").height
+    assert set(timing["seconds"]) == {"decode", "mask_wait", "select", "judge", "python"}
+    assert "Speed of generation" in fast.out
+
+
+def test_repeats_are_sampled_apart_and_their_rates_shown(tmp_path: Path) -> None:
+    sampled = ("sampling.temperature=1.5", "repeats=3", "engine.oracle=first", *SHORT)
+    once = pipeline(tmp_path, "run", *sampled, "run.name=once")
+    again = pipeline(tmp_path, "run", *sampled, "run.name=again", "runtime.n_seq=5")
+    assert once.code == again.code == 0, once.err
+    cells = once.table("cells")
+    assert_frame_equal(cells, again.table("cells"))
+    assert cells.height == 3 * 2 * 12
+    assert sorted(cells["repeat"].unique()) == [0, 1, 2]
+    assert cells["cell_hash"].n_unique() == cells.height
+    assert once.table("states").height >= cells.filter(builder="exact").height
+    texts = cells.filter(suite="half_free", builder="exact").group_by("case")
+    assert texts.agg(pl.col("output").n_unique())["output"].max() > 1
+    assert "Rates of cells right over repeats" in once.out
+    steps = once.table("steps").group_by("cell_key", "repeat").agg(pl.len().alias("n_tokens"))
+    joined = cells.join(steps, on=["cell_key", "repeat"], suffix="_steps")
+    assert joined.height == cells.filter(pl.col("n_tokens") > 0).height
+    assert (joined["n_tokens"] == joined["n_tokens_steps"]).all()

@@ -19,6 +19,7 @@ from conftest import Opened
 
 from pipeline import llama, vocabulary
 from pipeline.builders import TokenTable
+from pipeline.choice import Sampling, Wish, choose
 from pipeline.constraint import Llguidance, Matcher, allowed_ids
 from pipeline.decode import Cell
 from pipeline.evaluate import Judged, evaluate
@@ -187,6 +188,7 @@ class Bench:
             max_tokens=case.max_tokens,
             end_ids=self.vocabulary.end_ids,
             drop_on_error=drop,
+            n_vocab=self.vocabulary.n_tokens,
             first=case.tokens,
         )
         with closing(cell.matcher):
@@ -194,7 +196,7 @@ class Bench:
             while cell.end is None:
                 logits = rng.standard_normal(self.vocabulary.n_tokens).astype(np.float32)
                 logits[[*never]] = -np.inf
-                cell.advance(logits)
+                advance(cell, logits)
             transcript = cell.transcript()
         before = transcript.steps[: transcript.loss.step if transcript.loss else 0]
         return evaluate(
@@ -211,6 +213,19 @@ class Bench:
         true = Bench(self.vocabulary, table_of(self.vocabulary), self.engine)
         with closing(true.compile(case)) as matcher:
             return all(matcher.consume(token) for token in tokens) and matcher.mask() is not None
+
+
+def advance(cell: Cell, logits: np.ndarray) -> int | None:
+    """One step of a cell on its own, greedily; the token taken, None where it has ended."""
+    cell.look()
+    token = cell.due()
+    if cell.end is not None:
+        return None
+    if token is None:
+        wish = Wish(0, None if cell.view is None else cell.view.allowed, "")
+        [token] = choose(logits[None], [wish], Sampling())
+    cell.take(token)
+    return token
 
 
 def bench_of(opened: Opened, builder: str) -> Bench:

@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.errors import ConfigError
+from pipeline.provenance import framed
 
 if TYPE_CHECKING:  # a library's own environment builds tables too, and need not have llama.cpp
     from pipeline.llama import Vocab
@@ -73,9 +74,7 @@ class TokenTable:
         """sha256 over the table, the tokenize mode, and whether there is a tokenization at all."""
         facts = self.eos, self.tokenize_mode, self.tokenize is not None
         digest = hashlib.sha256(repr(facts).encode())
-        for entry in self.engine_bytes:
-            digest.update(len(entry).to_bytes(4, "little"))
-            digest.update(entry)
+        digest.update(framed(self.engine_bytes))
         return digest.hexdigest()
 
 

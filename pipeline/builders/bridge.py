@@ -23,12 +23,12 @@ def end_token(material: Material) -> int:
 
 def entries(plain: list[bytes], special: list[bytes]) -> tuple[list[bytes], list[bool]]:
     """The bridge's loop: a token that renders as nothing is entered as special, by its text."""
-    claimed: list[bytes] = []
-    marked: list[bool] = []
-    for shown, whole in zip(plain, special, strict=True):
-        refuse_long(shown or SPECIAL_MARKER + whole)
-        claimed.append(shown or whole)
-        marked.append(not shown and bool(whole))
+    pairs = list(zip(plain, special, strict=True))
+    claimed = [shown or whole for shown, whole in pairs]
+    marked = [not shown and whole != b"" for shown, whole in pairs]
+    for claim, mark in zip(claimed, marked, strict=True):
+        if len(claim) + mark > PIECE_LIMIT:
+            refuse_long(SPECIAL_MARKER + claim if mark else claim)
     return claimed, marked
 
 

@@ -6,18 +6,20 @@ import random
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
+from itertools import product
 
 from pipeline import builders, cell_rows, llama, llguidance_abi, provenance, walks
 from pipeline.builders import TokenTable, bridge
+from pipeline.choice import Sampling
 from pipeline.constraint import Mask
 from pipeline.decode import Cell, Origin, Transcript
 from pipeline.evaluate import evaluate
 from pipeline.stages.workbench import Workbench
 from pipeline.targets import Request
-from pipeline.targets.inprocess import InProcess
+from pipeline.targets.inprocess import Decoding, InProcess
 from pipeline.verdict import Cause, End
 from pipeline.vocabulary import attr_name
-from pipeline.worker import Row
+from pipeline.worker import Row, repeats
 
 
 def run(bench: Workbench) -> None:
@@ -28,31 +30,44 @@ def run(bench: Workbench) -> None:
         bench.vocabulary,
         bench.tables,
         bench.engine,
-        device=bench.device,
-        n_seq=bench.job.n_seq,
-        n_threads=bench.n_threads,
-        drop_on_error=bench.job.on_error == "drop",
+        Decoding(
+            device=bench.device,
+            n_seq=bench.job.n_seq,
+            n_threads=bench.n_threads,
+            fast_forward=bench.job.fast_forward,
+            drop_on_error=bench.job.on_error == "drop",
+            sampling=Sampling(bench.job.temperature, bench.job.top_p, bench.job.sampling_seed),
+        ),
         observe=None if bench.judged_masks == "off" else watcher.observe,
         encoder=bench.prompt_encoder,
         clock=bench.clock,
     )
     requests = [request for request in _requests(bench) if request.unit in bench.wanted]
-    watcher.requests = {request.key: request for request in requests}
+    watcher.requests = {request.identity: request for request in requests}
     for request in requests:
         if request.builder in bench.refusals:
             bench.channel.rows("cells", [_refused_row(bench, request)])
             bench.channel.done(*request.unit)
     able = [request for request in requests if request.builder in bench.tables]
+    tokens = dict.fromkeys(Origin, 0)
     for some in [[request] for request in able] if bench.job.apart else [able]:
         for request in some:
             bench.channel.started(*request.unit)
-        _generate(bench, target, watcher, some)
+        _generate(bench, target, watcher, some, tokens)
+    if able:
+        bench.channel.send("timings", timings=_timings(bench, target, tokens))
 
 
 def _generate(
-    bench: Workbench, target: InProcess, watcher: _Watcher, requests: list[Request]
+    bench: Workbench,
+    target: InProcess,
+    watcher: _Watcher,
+    requests: list[Request],
+    tokens: dict[Origin, int],
 ) -> None:
     for request, transcript in target.generate(requests):
+        for step in transcript.steps:
+            tokens[step.origin] += 1
         table = bench.tables[request.builder]
         with bench.clock.on(request.unit):
             judged = evaluate(
@@ -82,7 +97,7 @@ def _generate(
             "reason": judged.reason,
             "prompt_ids": list(transcript.prompt),
         }
-        bench.channel.rows("states", watcher.rows.pop(request.key, []))
+        bench.channel.rows("states", watcher.rows.pop(request.identity, []))
         bench.channel.rows("steps", _step_rows(bench, request, transcript, table))
         bench.channel.rows("cells", [row])
         bench.channel.done(*request.unit)
@@ -118,11 +133,24 @@ class _Watcher:
             bench.state_row(
                 request.builder,
                 request.case,
-                f"generate/{bench.job.model}",
+                f"generate/{bench.job.model}" + request.identity.removeprefix(request.key),
                 len(cell.steps),
                 finding,
             )
         )
+
+
+def _timings(bench: Workbench, target: InProcess, tokens: dict[Origin, int]) -> Row:
+    seconds = {part.value: round(spent, 4) for part, spent in target.stopwatch.seconds.items()}
+    return {
+        "model": bench.job.model,
+        "tokenizer": bench.job.tokenizer,
+        "n_seq": target.n_seq,
+        "n_threads": bench.n_threads,
+        "fast_forward": bench.job.fast_forward,
+        "tokens": {origin.value: n for origin, n in tokens.items()},
+        "seconds": seconds,
+    }
 
 
 def _control(bench: Workbench, request: Request, transcript: Transcript) -> bool:
@@ -136,12 +164,13 @@ def _control(bench: Workbench, request: Request, transcript: Transcript) -> bool
 
 def _requests(bench: Workbench) -> Iterator[Request]:
     for case in bench.languages:
-        for builder in bench.job.builders:
+        for builder, repeat in product(bench.job.builders, repeats(bench.job.repeats)):
             yield Request(
                 key=cell_rows.key(bench.job, builder, case),
                 case=case,
                 builder=builder,
                 max_tokens=bench.job.max_tokens or case.max_tokens,
+                repeat=repeat,
             )
 
 
@@ -196,6 +225,7 @@ def _step_rows(
             "builder": request.builder,
             "suite": request.case.suite,
             "case": request.case.id,
+            "repeat": request.repeat,
             "cell_key": request.key,
             "step": i,
             "token": step.token,

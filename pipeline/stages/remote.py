@@ -174,6 +174,7 @@ def _step_rows(bench: Workbench, request: Request, answer: Answer) -> Iterator[R
             "builder": request.builder,
             "suite": request.case.suite,
             "case": request.case.id,
+            "repeat": None,
             "cell_key": request.key,
             "step": i,
             "token": token,

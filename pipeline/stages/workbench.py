@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -169,15 +171,14 @@ class Workbench:
 
     def build(self) -> None:
         """Let every builder make its table; a refusal is kept for its rows."""
-        for name in self.job.builders:
-            self.channel.started("build", name)
-            try:
-                table = builders.get(name).build(self.material)
-                self.engine.tokenizer(table)
-                self.tables[name] = table
-            except BuilderRefused as refusal:
-                self.refusals[name] = str(refusal)
-            self.channel.done("build", name)
+        self.tables, self.refusals = tables_of(
+            self.job.builders,
+            self.material,
+            self.engine,
+            started=lambda name: self.channel.started("build", name),
+            done=lambda name: self.channel.done("build", name),
+            apart=self.job.apart,
+        )
 
     @cached_property
     def wanted(self) -> set[Unit]:
@@ -190,3 +191,52 @@ class Workbench:
         if missing:
             self.channel.started(*unit)
         return missing
+
+
+def _unsaid(_: str) -> None:
+    pass
+
+
+def tables_of(
+    names: Iterable[str],
+    material: Material,
+    engine: Llguidance,
+    *,
+    started: Callable[[str], None] = _unsaid,
+    done: Callable[[str], None] = _unsaid,
+    apart: bool = False,
+) -> tuple[dict[str, TokenTable], dict[str, str]]:
+    """The tables of builders, native tokenizers made; of those that refused, the reasons.
+
+    Native tokenizers take most of the time: those of unlike tables are made side by side, or,
+    where a death is to have one suspect, one after the other (`apart`).
+    """
+    tables: dict[str, TokenTable] = {}
+    refusals: dict[str, str] = {}
+    made: dict[str, Future[object]] = {}
+
+    def finish(name: str) -> None:
+        try:
+            if name in tables:
+                made[tables[name].hash].result()
+        except BuilderRefused as refusal:
+            refusals[name] = str(refusal)
+            del tables[name]
+        done(name)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        begun: list[str] = []
+        for name in names:
+            started(name)
+            begun.append(name)
+            try:
+                table = tables[name] = builders.get(name).build(material)
+                if table.hash not in made:
+                    made[table.hash] = pool.submit(engine.tokenizer, table)
+            except BuilderRefused as refusal:
+                refusals[name] = str(refusal)
+            if apart:
+                finish(begun.pop())
+        for name in begun:
+            finish(name)
+    return tables, refusals

@@ -28,11 +28,24 @@ class Request:
     case: Case
     builder: str
     max_tokens: int
+    repeat: int | None = None
+    """Which of several samples of the same cell; None where there is one."""
+
+    @property
+    def identity(self) -> str:
+        """What tells it from every other request of the run."""
+        return self.key if self.repeat is None else f"{self.key}#{self.repeat}"
+
+    @property
+    def draw(self) -> str:
+        """What names its draws: alike under every builder, so that builders meet equal luck."""
+        return f"{self.case.suite}/{self.case.id}#{self.repeat or 0}"
 
     @property
     def unit(self) -> Unit:
         """The cell as a unit of work."""
-        return ("cell", self.builder, self.case.suite, self.case.id)
+        one_of = () if self.repeat is None else (f"{self.repeat}",)
+        return ("cell", self.builder, self.case.suite, self.case.id, *one_of)
 
 
 def prompt_ids(

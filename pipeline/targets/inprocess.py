@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 
-from pipeline import decode, llama
+from pipeline import decode, llama, room
 from pipeline.builders import TokenTable
+from pipeline.choice import Sampling
 from pipeline.constraint import Engine
 from pipeline.decode import Transcript
+from pipeline.errors import LoadRefused
 from pipeline.limits import UNTIMED, Clock
+from pipeline.scheduler import Scheduler, lone_row_differs
 from pipeline.spm import SpmEncoder
+from pipeline.stopwatch import Stopwatch
 from pipeline.targets import Request, prompt_ids
 from pipeline.vocabulary import Vocabulary
 
 _MIN_CELLS = 256
 """Cells a sequence has at least when the KV cache is not shared."""
+_BATCH = {"cpu": 512, "gpu": 2048}
+"""Tokens decoded together, at most."""
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How the in-process target decodes."""
+
+    device: str
+    """`cpu` or `gpu`."""
+    n_seq: int
+    """Cells in one batch, at most; 0 for as many as help and fit."""
+    n_threads: int
+    """Threads of llama.cpp; masks have the other processors, at least one."""
+    fast_forward: bool = True
+    """Whether a token that comes whatever the logits say is taken without any."""
+    drop_on_error: bool = True
+    sampling: Sampling = field(default_factory=Sampling)
+
+    @property
+    def n_mask_threads(self) -> int:
+        """Threads that compute masks while llama.cpp decodes."""
+        return max(1, (os.cpu_count() or 1) - (self.n_threads if self.device == "cpu" else 1))
 
 
 class InProcess:
-    """Greedy decoding of all requests in lock-step batches over one context."""
-
-    name = "inprocess"
+    """Decoding of all requests in batches over one context."""
 
     def __init__(
         self,
@@ -29,63 +56,93 @@ class InProcess:
         vocabulary: Vocabulary,
         tables: Mapping[str, TokenTable],
         engine: Engine,
-        *,
-        device: str,
-        n_seq: int,
-        n_threads: int,
-        drop_on_error: bool,
+        decoding: Decoding,
         observe: decode.Observer | None = None,
         encoder: SpmEncoder | None = None,
         clock: Clock = UNTIMED,
     ) -> None:
         """`encoder` encodes prompts where a tokenizer's prefix scheme is not llama.cpp's own."""
-        self.device = device
+        self.stopwatch = Stopwatch()
+        """Where the time of `generate` went."""
+        self.n_seq = 0
+        """How many sequences the latest context had."""
         self._model = model
         self._vocabulary = vocabulary
         self._tables = tables
         self._engine = engine
-        self._n_seq = n_seq
-        self._n_threads = n_threads
-        self._drop_on_error = drop_on_error
+        self._decoding = decoding
         self._observe = observe
         self._encoder = encoder
         self._clock = clock
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:
-        """See `Target.generate`."""
-        by_key = {request.key: request for request in requests}
-        cells = [self._cell(request) for request in requests]
-        if not cells:
+        """All requests with their transcripts, each as it ends."""
+        if not requests:
             return
-        longest = max(len(cell.prompt) + cell.max_tokens for cell in cells)
-        n_seq = min(self._n_seq, len(cells))
-        context = llama.Context(
-            self._model,
-            n_seq=n_seq,
-            n_ctx_seq=-(-max(longest, _MIN_CELLS) // _MIN_CELLS) * _MIN_CELLS,
-            n_batch=max(512, n_seq),
-            n_threads=self._n_threads,
+        vocab, vocabulary, how = self._model.vocab, self._vocabulary, self._decoding
+        prompts = [
+            prompt_ids(vocab, vocabulary, self._encoder, request.case.prompt)
+            for request in requests
+        ]
+        longest = max(
+            len(prompt) + request.max_tokens
+            for prompt, request in zip(prompts, requests, strict=True)
         )
-        with closing(context):
-            for cell in decode.decode(context, cells, n_seq=n_seq):
+        # Like prompts stand together, so that what they share is decoded once.
+        order = sorted(range(len(requests)), key=prompts.__getitem__)
+        by_key = {request.identity: request for request in requests}
+        self.stopwatch.start()
+        with closing(self._context(longest, len(requests))) as context:
+            scheduler = Scheduler(
+                context,
+                n_seq=self.n_seq,
+                n_mask_threads=how.n_mask_threads,
+                fast_forward=how.fast_forward,
+                never_alone=lone_row_differs(context),
+                sampling=how.sampling,
+                stopwatch=self.stopwatch,
+            )
+            for cell in scheduler.run(self._cell(requests[i], prompts[i]) for i in order):
                 cell.matcher.close()
                 yield by_key[cell.key], cell.transcript()
 
-    def _cell(self, request: Request) -> decode.Cell:
+    def _context(self, longest: int, n_cells: int) -> llama.Context:
+        """A context for the longest text and as many sequences as are wanted, or as fit."""
+        how = self._decoding
+        n_ctx_seq = -(-max(longest, _MIN_CELLS) // _MIN_CELLS) * _MIN_CELLS
+        self.n_seq = room.n_seq(
+            how.n_seq, self._model, n_ctx_seq=n_ctx_seq, n_cells=n_cells, device=how.device
+        )
+        while True:
+            try:
+                return llama.Context(
+                    self._model,
+                    n_seq=max(self.n_seq, 2),
+                    n_ctx_seq=n_ctx_seq,
+                    n_batch=max(_BATCH[how.device], self.n_seq),
+                    n_threads=how.n_threads,
+                    flash_attention=how.device == "gpu",
+                )
+            except LoadRefused:
+                if how.n_seq or self.n_seq == 1:
+                    raise
+                self.n_seq //= 2  # a device's memory is known only by asking for it
+
+    def _cell(self, request: Request, prompt: tuple[int, ...]) -> decode.Cell:
         kind, text = request.case.grammar.engine_text()
         with self._clock.on(request.unit):
             matcher = self._engine.compile(self._tables[request.builder], kind, text)
         return decode.Cell(
-            key=request.key,
-            prompt=prompt_ids(
-                self._model.vocab, self._vocabulary, self._encoder, request.case.prompt
-            ),
+            key=request.identity,
+            prompt=prompt,
             matcher=matcher,
             max_tokens=request.max_tokens,
             end_ids=self._vocabulary.end_ids,
-            drop_on_error=self._drop_on_error,
+            drop_on_error=self._decoding.drop_on_error,
+            n_vocab=self._vocabulary.n_tokens,
             first=request.case.tokens,
             observe=self._observe,
+            draw=request.draw,
             clock=self._clock,
             unit=request.unit,
         )

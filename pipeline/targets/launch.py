@@ -60,7 +60,7 @@ class Launched:
         """Start it, after stopping what still runs; raises PipelineError where it cannot be."""
         for _ in range(_TRIES):
             self.close()
-            self.address = Address(_HOST, _free_port())
+            self.address = Address(_HOST, free_port())
             self._start()
             if self._until_ready():
                 return
@@ -117,7 +117,7 @@ class Launched:
         return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         return int(probe.getsockname()[1])

@@ -71,14 +71,17 @@ class Walked:
 
 @dataclass
 class Meter:
-    """Time that one thread spends in the engine, nanoseconds."""
+    """Processor time that one thread spends in the engine, nanoseconds.
+
+    Not wall time: a thread that comes back from the engine may have to wait for the others.
+    """
 
     masks: list[int] = field(default_factory=list[int])
-    """Wall time of each mask."""
+    """Of each mask."""
     first: int = 0
-    """Processor time from the start of compiling to the first mask."""
+    """From the start of compiling to the first mask."""
     engine: int = 0
-    """Processor time."""
+    """Of everything."""
 
     @contextmanager
     def on(self) -> Generator[None]:
@@ -112,14 +115,13 @@ def walk(
     deadline: float,
 ) -> Walked:
     """Walk `ids`, which write `text`, to the end; `deadline` is by `time.monotonic()`."""
-    rendered, masks, place = vocabulary.rendered, meter.masks, 0
-    now, cpu = time.perf_counter_ns, time.thread_time_ns
+    rendered, masks, place, cpu = vocabulary.rendered, meter.masks, 0, time.thread_time_ns
     for step, token in enumerate(ids):
         if time.monotonic() > deadline:
             return Walked(End.LATE, step)
-        spent, begun = cpu(), now()
+        spent = cpu()
         allowed = matcher.allows(token)
-        masks.append(now() - begun)
+        masks.append(cpu() - spent)
         if allowed is None:
             return Walked(End.NO_MASK, step)
         if not allowed and not _forced(matcher, text[place:], vocabulary):

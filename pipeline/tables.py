@@ -359,18 +359,27 @@ def frame(table: str, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(columns, schema=schema)
 
 
+_AT_ONCE = 50_000
+"""Rows that are turned into columns together."""
+
+
 def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
     """Merge part files into the run's Parquet tables; the number of rows of each.
 
     Every table is written, be it empty, and replaced atomically.
     """
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in SCHEMAS}
+    frames: dict[str, list[pl.DataFrame]] = {table: [] for table in SCHEMAS}
     for part in sorted(parts):
         for message in settled(part):
-            rows[message["table"]].extend(message["rows"])
+            held = rows[table := message["table"]]
+            held.extend(message["rows"])
+            if len(held) >= _AT_ONCE:  # as columns they take a fraction of the memory
+                frames[table].append(frame(table, held))
+                held.clear()
     counts: dict[str, int] = {}
     for table in SCHEMAS:
-        data = frame(table, rows.pop(table))
+        data = pl.concat([*frames.pop(table), frame(table, rows.pop(table))])
         if table in REPEATABLE:
             data = data.unique(SORT_KEYS[table], keep="first", maintain_order=True)
         data = data.sort(SORT_KEYS[table], maintain_order=True)

@@ -20,7 +20,7 @@ from conftest import ROOT, vocabulary_file
 from laws import Subject
 
 from pipeline import builders, forge, llama, sources, specials, suites, vocabulary, walks
-from pipeline.builders import Builder, TokenTable
+from pipeline.builders import Builder, Outside, TokenTable
 from pipeline.constraint import Engine, Llguidance
 from pipeline.evaluate import evaluate
 from pipeline.masks import FAULTS
@@ -83,6 +83,7 @@ class Detector:
             tokenizer=self.name,
             tokens=None,
             prefix_scheme=AUTO,
+            outside=Outside(),
             audit_seed=0,
             oracle_budget=1e9,
             builders=(),

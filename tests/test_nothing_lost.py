@@ -224,7 +224,7 @@ def test_a_run_over_other_files_is_not_gone_on_with(tmp_path: Path, sweep: list[
     assert pipeline(results, "run", "resume=run").code == 0
     assert json.loads((folder / "manifest.json").read_text())["status"] == "complete"
     empty = [path.name for path in folder.rglob("*") if path.is_file() and not path.stat().st_size]
-    assert empty == ["lock"], "no empty log"
+    assert all(name.endswith("lock") for name in empty), "no empty log"
 
 
 def test_two_runs_at_once_share_folder_cache_and_download(tmp_path: Path, plain: Path) -> None:

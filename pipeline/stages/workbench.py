@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -142,7 +143,8 @@ class Workbench:
         SentencePiece without its prefix, or `llama_tokenize` where it gives the probes back.
         """
         if self.vocabulary.type is VocabType.SPM and not self.vocabulary.tokenize_can_throw:
-            return SpmEncoder.lossless(self.vocabulary).encode
+            with suppress(ValueError):  # a damaged file: a byte without a token, a score of NaN
+                return SpmEncoder.lossless(self.vocabulary).encode
         return bridge.raw_tokenize(self.model.vocab) if self.exact_runtime else None
 
     def canonical_pieces(self, text: bytes) -> list[bytes]:

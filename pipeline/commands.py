@@ -72,10 +72,9 @@ Keys (with their defaults): model.path, tokenizer.path, grammar.path (your own f
   shard.index=0, hydra/launcher={launchers} (with -m),
   stages=[audit,generate,replay], runtime.n_seq=0, runtime.n_threads=0, runtime.llama_lib=null,
   runtime.llguidance_lib=null, target.url=null, target.command=null, target.label=<program>,
-  sampling.temperature=0, sampling.seed=0, repeats=1, engine.fast_forward=true,
+  sampling.temperature=0, sampling.top_p=1, sampling.seed=0, repeats=1, engine.fast_forward=true,
   engine.on_error=drop|stop, engine.max_tokens=null, engine.time_limit=600 (of silence),
-  engine.case_limit=120, run.budget=null (seconds), runtime.memory_limit=null (GiB), \
-sampling.top_p=1,
+  engine.case_limit=120, run.budget=null (seconds), runtime.memory_limit=null (GiB),
   results_dir=results, run.name=<date and time>.   --cfg job shows the whole configuration.
 
 Cache (BYTE_EXACT_CACHE moves it; delete the folder to empty it): {sources.cache_dir()}

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import laws
 from broken_builders import BROKEN, BrokenBuilder
 from conftest import ROOT, vocabulary_file
 from laws import Subject
+from test_supervise import job as audit_of
 
 from pipeline import builders, forge, llama, sources, specials, suites, vocabulary, walks
-from pipeline.builders import Builder, Outside, TokenTable
+from pipeline.builders import Builder, TokenTable
 from pipeline.constraint import Engine, Llguidance
 from pipeline.evaluate import evaluate
 from pipeline.masks import FAULTS
-from pipeline.prefix import AUTO
 from pipeline.stages import audit as audit_stage
 from pipeline.stages import walk as walk_stage
 from pipeline.stages.workbench import Workbench
@@ -33,7 +32,7 @@ from pipeline.targets import Request
 from pipeline.targets.inprocess import Decoding, InProcess
 from pipeline.verdict import Verdict
 from pipeline.walks import Languages, Walker
-from pipeline.worker import Channel, Job, Row
+from pipeline.worker import Channel, Row
 
 VOCABULARIES = ("llama_spm", "llama_bpe")
 GENERATED = ("forced_literal", "enum", "half_free")
@@ -58,6 +57,10 @@ class _Collector:
     def rows(self, table: str, rows: Sequence[Row] | Iterator[Row]) -> None:
         self.kept.setdefault(table, []).extend(rows)
 
+    def started(self, *unit: str) -> None: ...
+
+    def done(self, *unit: str) -> None: ...
+
 
 @dataclass
 class Detector:
@@ -79,17 +82,9 @@ class Detector:
     @cached_property
     def bench(self) -> Workbench:
         """The product's workbench, whose engine and table are changed from builder to builder."""
-        job = SimpleNamespace(
-            tokenizer=self.name,
-            tokens=None,
-            prefix_scheme=AUTO,
-            outside=Outside(),
-            audit_seed=0,
-            oracle_budget=1e9,
-            builders=(),
-        )
+        job = audit_of(self.file, tokenizer=self.name, oracle_budget=1e9, builders=())
         return Workbench(
-            job=cast(Job, job),
+            job=job,
             channel=cast(Channel, _Collector()),
             model=self.model,
             weights="",
@@ -135,7 +130,8 @@ class Detector:
             table = builder.build(material)
             self.bench.engine = cast(Llguidance, engine)
             self.bench.tables = {builder.name: table}
-            cast(Any, self.bench.job).builders = (builder.name,)
+            self.bench.job = replace(self.bench.job, builders=(builder.name,))
+            self.bench.__dict__.pop("wanted", None)  # of the builder before
             self.bench.channel = cast(Channel, collector := _Collector())
             audit_stage.run(self.bench)
             for suite in AUDITS:

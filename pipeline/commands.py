@@ -49,11 +49,24 @@ def _is_override(argument: str) -> bool:
     return not argument.startswith("-") and ("=" in argument or argument.startswith("~"))
 
 
+_KEYS = """\
+model.path, tokenizer.path, grammar.path (your own files, with =path),
+tokenizer.prefix_scheme={schemes}, grammar.limit=null, grammar.sample=null, grammar.seed=0,
+grammar.cases=[], shard.count=1, shard.index=0, hydra/launcher={launchers} (with -m),
+stages=[audit,generate,replay], runtime.n_seq=0, runtime.n_threads=0,
+runtime.memory_limit=null (GiB), runtime.llama_lib=null,
+runtime.llguidance_lib=null, target.url=null, target.command=null, target.label=<program>,
+sampling.temperature=0, sampling.top_p=1, sampling.seed=0, repeats=1, engine.fast_forward=true,
+engine.on_error=drop|stop, engine.max_tokens=null, engine.time_limit=600 (of silence),
+engine.case_limit=120, run.budget=null (seconds), results_dir=results, run.name=<date and time>"""
+
+
 def help_screen(exit_codes: str) -> str:
     """The whole program on one screen."""
     groups = "\n".join(_wrapped(f"  {group:11}", ", ".join(options(group))) for group in _GROUPS)
     launchers = "|".join(options("hydra/launcher"))
     schemes = "|".join((prefix.AUTO, *prefix.SpmPrefixScheme))
+    keys = _wrapped("  ", _KEYS.format(schemes=schemes, launchers=launchers))
     return f"""byte-exact: does constrained generation obey its grammar, to the byte?
 
   python -m pipeline run   [model=…] [tokenizer=…] [grammar=[…]] [builder=[…]] [key=value …]
@@ -66,22 +79,17 @@ def help_screen(exit_codes: str) -> str:
 Groups and their options:
 {groups}
 
-Keys (with their defaults): model.path, tokenizer.path, grammar.path (your own files, with =path),
-  tokenizer.prefix_scheme={schemes},
-  grammar.limit=null, grammar.sample=null, grammar.seed=0, grammar.cases=[], shard.count=1,
-  shard.index=0, hydra/launcher={launchers} (with -m),
-  stages=[audit,generate,replay], runtime.n_seq=0, runtime.n_threads=0, runtime.llama_lib=null,
-  runtime.llguidance_lib=null, target.url=null, target.command=null, target.label=<program>,
-  sampling.temperature=0, sampling.top_p=1, sampling.seed=0, repeats=1, engine.fast_forward=true,
-  engine.on_error=drop|stop, engine.max_tokens=null, engine.time_limit=600 (of silence),
-  engine.case_limit=120, run.budget=null (seconds), runtime.memory_limit=null (GiB),
-  results_dir=results, run.name=<date and time>.   --cfg job shows the whole configuration.
+Keys (with their defaults; --cfg job shows the whole configuration):
+{keys}
 
 Cache (BYTE_EXACT_CACHE moves it; delete the folder to empty it): {sources.cache_dir()}
 {exit_codes}"""
 
 
-def _wrapped(head: str, text: str, width: int = 100) -> str:
+def _wrapped(head: str, text: str, width: int = 108) -> str:
     import textwrap
 
-    return textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * len(head))
+    blank = " " * len(head)
+    return textwrap.fill(
+        text, width, initial_indent=head, subsequent_indent=blank, break_on_hyphens=False
+    )

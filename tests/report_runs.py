@@ -117,9 +117,10 @@ def made(folder: Path, rows: dict[str, Iterable[Row]], **manifest: Any) -> Path:
 
 
 def cut_short(folder: Path, rows: dict[str, Iterable[Row]]) -> Path:
-    """A run that was killed: one part, its last line torn, no tables, no closing record."""
+    """A run that was killed: one unit done, the last line torn, no tables, no closing record."""
     (folder / "parts").mkdir(parents=True)
     lines = [json.dumps({"type": "rows", "table": t, "rows": [*r]}) for t, r in rows.items()]
+    lines.append(json.dumps({"type": "done", "unit": ["cell", "builder", "suite", "case"]}))
     text = "\n".join(lines) + '\n{"type": "rows", "table": "cells", "ro'
     (folder / "parts" / "m--t.jsonl").write_text(text)
     return folder

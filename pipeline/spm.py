@@ -44,11 +44,14 @@ _MEMORABLE = 64
 _SYMBOLS = re.compile(
     rb"(?:[\x00-\x7f]++|[\xc2-\xdf][\x80-\xbf]"
     rb"|(?:\xe0[\xa0-\xbf]|\xed[\x80-\x9f]|[\xe1-\xec\xee\xef][\x80-\xbf])[\x80-\xbf]"
-    rb"|(?:\xf0[\x90-\xbf]|\xf4[\x80-\x8f]|[\xf1-\xf3][\x80-\xbf])[\x80-\xbf]{2})++"
+    rb"|(?:\xf0[\x90-\xbf]|\xf4[\x80-\x8f]|[\xf1-\xf3][\x80-\xbf])[\x80-\xbf]{2})+"
     rb"|[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff].{0,3}|.",
     re.DOTALL,
 )
-"""Whole characters, or a symbol as llama.cpp cuts it: its first byte alone says how long it is."""
+"""Whole characters, or a symbol as llama.cpp cuts it: its first byte alone says how long it is.
+
+The group is greedy and not possessive: Python before 3.11.5 matches possessive groups wrongly.
+"""
 
 
 class SpmEncoder:

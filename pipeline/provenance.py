@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import platform
 import subprocess
+from array import array
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -43,9 +44,9 @@ def digest(*parts: object) -> str:
 
 
 def framed(parts: Sequence[bytes]) -> bytes:
-    """Byte strings as one, each behind its length (4 bytes, the lowest first)."""
-    lengths = {length: length.to_bytes(4, "little") for length in set(map(len, parts))}
-    return b"".join([piece for part in parts for piece in (lengths[len(part)], part)])
+    """Byte strings as one: how many there are, how long each is, and then all of them."""
+    lengths = array("Q", [len(parts), *map(len, parts)])
+    return lengths.tobytes() + b"".join(parts)
 
 
 @cache

@@ -63,7 +63,7 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     placement, references, chat
                          where implementations put the prefix, and what that does to a chat
     cell_rows            the row of a cell, one shape for all targets
-    tables, summary, summary_replay, generation_summary
+    schemas, tables, summary, summary_replay, generation_summary
                          columns as data, Parquet; what the console says
     commands_compare, config_compare
                          the commands `compare` and `baseline`; their settings and `report`'s

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pipeline import sides, tables
+from pipeline import schemas, sides, tables
 from pipeline.errors import CompareError, ResultsError
 from pipeline.sides import CELLS, KEY, Asked, Side
 from pipeline.verdict import Verdict
@@ -37,7 +37,7 @@ def lines(side: Side) -> list[str]:
 
 def _lines(side: Side) -> Iterator[str]:
     yield _FIRST
-    yield f"# schema {tables.SCHEMA_VERSION}"
+    yield f"# schema {schemas.SCHEMA_VERSION}"
     for name, value in sorted(side.versions.items()):
         if name not in _NOT_KEPT and not name.endswith(" library"):
             yield f"# version {name} = {value}"
@@ -89,7 +89,7 @@ def read(path: Path) -> Side:
             if kind == "schema" and not (name.isdecimal() and tables.readable(int(name))):
                 raise CompareError(
                     f"{path} is of schema version {name}; this byte-exact reads version "
-                    f"{tables.SCHEMA_VERSION}. Save it anew."
+                    f"{schemas.SCHEMA_VERSION}. Save it anew."
                 )
             if kind == "version":
                 versions[name] = value
@@ -116,7 +116,7 @@ def read(path: Path) -> Side:
 
 def _cells(rows: list[tuple[str, str]], path: Path) -> pl.DataFrame:
     """The lines as cells; all a baseline does not know is null."""
-    kinds = tables.SCHEMAS["cells"]
+    kinds = schemas.SCHEMAS["cells"]
     names = [key.split("/") for _, key in rows]
     columns: dict[str, list[str]] = {
         name: [parts[place] for parts in names] for place, name in enumerate(KEY)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import journal, provenance, tables
+from pipeline import journal, provenance, schemas, tables
 from pipeline.errors import ResultsError
 from pipeline.journal import Group, file_name
 
@@ -96,7 +96,7 @@ def _close(folder: Path, found: Found, counts: dict[str, int], interrupted: bool
     spent = [said for group in found.groups for said in group.spent]
     timings = [said for group in found.groups for said in group.timings]
     manifest: dict[str, Any] = {
-        "schema_version": tables.SCHEMA_VERSION,
+        "schema_version": schemas.SCHEMA_VERSION,
         "status": "interrupted" if interrupted else "complete",
         "run": folder.name,
         "stages": begun[0]["stages"] if begun else [],

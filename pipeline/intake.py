@@ -12,14 +12,14 @@ from typing import Any, cast
 
 import polars as pl
 
-from pipeline import tables
+from pipeline import schemas
 from pipeline.worker import Row
 
 
 def misfit(message: dict[str, Any]) -> str | None:
     """What is wrong with a `rows` message that a worker sent; None where it fits its table."""
     table, rows = message.get("table"), message.get("rows")
-    if table not in tables.SCHEMAS or not isinstance(rows, list):
+    if table not in schemas.SCHEMAS or not isinstance(rows, list):
         return f"rows of no table there is ({str(table)[:40]!r})"
     kinds = _KINDS[str(table)]
     for row in cast(list[object], rows):
@@ -62,5 +62,5 @@ def _encodes(value: str, encoding: str) -> bool:
 
 _KINDS = {
     table: {name: _fits(kind) for name, kind in schema.items()}
-    for table, schema in tables.SCHEMAS.items()
+    for table, schema in schemas.SCHEMAS.items()
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from pipeline import tables
+from pipeline import schemas
 from pipeline.units import owed
 from pipeline.verdict import Cause, End
 from pipeline.worker import Job, Row, Unit
@@ -78,7 +78,7 @@ def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
 
 
 def _row(table: str, job: Job, builder: str) -> Row:
-    empty = dict.fromkeys(tables.SCHEMAS[table])
+    empty = dict.fromkeys(schemas.SCHEMAS[table])
     return {**empty, "tokenizer": job.tokenizer, "builder": builder}
 
 

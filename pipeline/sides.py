@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline import tables
+from pipeline import schemas, tables
 from pipeline.errors import CompareError
 from pipeline.verdict import Verdict
 
@@ -156,7 +156,7 @@ def closed(folder: Path) -> dict[str, Any]:
     if not tables.readable(version):
         raise CompareError(
             f"{folder} has tables of schema version {version}; this byte-exact reads version "
-            f"{tables.SCHEMA_VERSION} and what it can convert to it. Make both runs with one "
+            f"{schemas.SCHEMA_VERSION} and what it can convert to it. Make both runs with one "
             "version, or use the newer byte-exact."
         )
     return manifest

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from pipeline import tables
+from pipeline import schemas
 from pipeline.job_target import IN_PROCESS
 from pipeline.sides import PARTS, Side
 
@@ -78,7 +78,7 @@ def changes(before: Side, after: Side) -> tuple[pl.DataFrame, list[str]]:
     if other:
         notes.append(f"ids are not compared for {', '.join(other)}: not the same vocabulary")
     for table, (was, now) in pairs.items():
-        key = [name for name in tables.SORT_KEYS[table] if name not in drop]
+        key = [name for name in schemas.SORT_KEYS[table] if name not in drop]
         if table != "tokenizers":
             on = [name for name in key if name in same.columns]
             was, now = (rows.join(same.select(on), on=on, how="semi") for rows in (was, now))

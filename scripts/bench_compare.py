@@ -22,7 +22,7 @@ from typing import Any
 import polars as pl
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from pipeline import tables
+from pipeline import schemas, tables
 from pipeline.sides import KEY
 
 _FAILING = ("silent_corruption", "unenforced", "early_stop", "dead_end", "truncated")
@@ -42,7 +42,7 @@ def make(folder: Path, n_cells: int, n_steps: int, failing: float, seed: int) ->
         names["case"] = f"case_{rest}"
         verdict = chance.choice(_FAILING) if chance.random() < failing else "ok"
         rows.append(
-            dict.fromkeys(tables.SCHEMAS["cells"])
+            dict.fromkeys(schemas.SCHEMAS["cells"])
             | names
             | {
                 "cell_key": "/".join(names[name] for name in KEY),
@@ -77,7 +77,7 @@ def make(folder: Path, n_cells: int, n_steps: int, failing: float, seed: int) ->
     for table in ("tokenizers", "tokens", "masks"):
         tables.write(tables.frame(table, []), folder / f"{table}.parquet")
     rows_of = {"cells": cells.height, "steps": steps.height}
-    manifest = {"schema_version": tables.SCHEMA_VERSION, "status": "complete", "rows": rows_of}
+    manifest = {"schema_version": schemas.SCHEMA_VERSION, "status": "complete", "rows": rows_of}
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 

@@ -34,7 +34,7 @@ import polars as pl
 
 _ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
-from pipeline import tables  # noqa: E402
+from pipeline import schemas, tables  # noqa: E402
 from pipeline.verdict import Verdict  # noqa: E402
 
 FAULTS = (
@@ -131,7 +131,7 @@ def difference(run: Path, wanted: dict[str, pl.DataFrame]) -> Difference:
     lost = doubled = untyped = 0
     for table, rows in wanted.items():
         got = tables.read(run, table)
-        keys = tables.SORT_KEYS[table]
+        keys = schemas.SORT_KEYS[table]
         doubled += got.height - got.unique(keys).height
         there = got.unique(keys).join(rows, on=rows.columns, how="semi", nulls_equal=True)
         lost += rows.height - there.height
@@ -235,7 +235,7 @@ def main() -> int:
         if code != 0:
             print(said)
             return 1
-        wanted = {table: tables.read(here.run("undisturbed"), table) for table in tables.SCHEMAS}
+        wanted = {table: tables.read(here.run("undisturbed"), table) for table in schemas.SCHEMAS}
         wrong = points(here, options.points, options.seed, wanted)
         if options.places:
             wrong += import_module("fault_places").places(here, wanted)

@@ -34,7 +34,7 @@ from fault_injection import Ground, ground, remains
 from fuzz_files import damaged, vocabularies
 from fuzz_grammars import case
 
-from pipeline import sources, suites, tables
+from pipeline import schemas, sources, suites, tables
 from pipeline.errors import SuiteError
 from pipeline.verdict import Verdict
 
@@ -89,7 +89,7 @@ def run(here: Ground, tally: Tally, name: str, inputs: int, *arguments: str) -> 
     folder = here.run(name)
     if not (folder / "manifest.json").exists():
         tally.spoilt("lost", inputs, f"no closing record: {said[-500:]}")
-        return pl.DataFrame(schema=tables.SCHEMAS["cells"])
+        return pl.DataFrame(schema=schemas.SCHEMAS["cells"])
     return tables.read(folder, "cells")
 
 

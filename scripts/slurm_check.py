@@ -11,7 +11,7 @@ from pathlib import Path
 
 from polars.testing import assert_frame_equal
 
-from pipeline import tables
+from pipeline import schemas, tables
 
 MATRIX = ("audit.walks=2", "audit.strings_suite=null", "audit.references=[]")
 SHARDS = (
@@ -27,14 +27,14 @@ def main() -> None:
     print(f"plain: exit code {_start(*common, 'run.name=plain').wait()}")
     process = _start(*common, *SHARDS, "run.name=shards")
     lock = results / "shards" / "parts" / "tiny--mistral_v1--2of4.lock"
-    while not (holders := _holders(lock)) and process.poll() is None:
+    while not (victims := holders(lock)) and process.poll() is None:
         time.sleep(0.05)
-    for holder in holders:
+    for holder in victims:
         os.kill(holder, signal.SIGKILL)
     print(f"four shards, one killed: exit code {process.wait()}")
     resumed = _start(f"resume={results / 'shards'}").wait()
     print(f"resumed: exit code {resumed}")
-    for table in tables.SCHEMAS:
+    for table in schemas.SCHEMAS:
         plain, shards = (tables.read(results / run, table) for run in ("plain", "shards"))
         assert_frame_equal(plain, shards)
         if plain.height:
@@ -47,8 +47,8 @@ def _start(*arguments: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=log)
 
 
-def _holders(lock: Path) -> list[int]:
-    """The processes that have a file open."""
+def holders(lock: Path) -> list[int]:
+    """The processes that have a file open, such as a shard's lock."""
     found: list[int] = []
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         try:

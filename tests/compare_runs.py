@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 from conftest import Finished
 
-from pipeline import tables
+from pipeline import schemas, tables
 from pipeline.sides import KEY
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -76,7 +76,7 @@ def made(folder: Path, cells: list[dict[str, Any]]) -> Path:
             "model_sha256": "w",
             "seed": 0,
         }
-        rows.append(dict.fromkeys(tables.SCHEMAS["cells"]) | names | known | cell)
+        rows.append(dict.fromkeys(schemas.SCHEMAS["cells"]) | names | known | cell)
     data = tables.frame("cells", rows)
     tables.write(data, folder / "cells.parquet")
     record = {"schema_version": 1, "status": "complete", "rows": {"cells": data.height}}

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pipeline import tables
+from pipeline import schemas, tables
 from pipeline.__main__ import main
 from pipeline.sides import KEY
 
@@ -34,7 +34,7 @@ HOSTILE = {
 def row(table: str, **values: Any) -> Row:
     """A row with what is not said left empty; bytes as a worker sends them."""
     said = {k: v.decode("latin-1") if isinstance(v, bytes) else v for k, v in values.items()}
-    return dict.fromkeys(tables.SCHEMAS[table]) | said
+    return dict.fromkeys(schemas.SCHEMAS[table]) | said
 
 
 def cell(**values: Any) -> Row:
@@ -101,12 +101,12 @@ def made(folder: Path, rows: dict[str, Iterable[Row]], **manifest: Any) -> Path:
     """A finished run with these tables; the others are empty."""
     folder.mkdir(parents=True)
     counts: dict[str, int] = {}
-    for table in tables.SCHEMAS:
+    for table in schemas.SCHEMAS:
         data = tables.frame(table, rows.get(table, ()))
         tables.write(data, folder / f"{table}.parquet")
         counts[table] = data.height
     record = {
-        "schema_version": tables.SCHEMA_VERSION,
+        "schema_version": schemas.SCHEMA_VERSION,
         "status": "complete",
         "rows": counts,
         "versions": VERSIONS,

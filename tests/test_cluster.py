@@ -17,7 +17,10 @@ import pytest
 from conftest import ROOT, Finished, pipeline
 from polars.testing import assert_frame_equal
 
-from pipeline import tables
+from pipeline import schemas
+
+sys.path.append(str(ROOT / "scripts"))
+from slurm_check import holders
 
 pytestmark = [
     pytest.mark.cluster,
@@ -39,18 +42,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     done = pipeline(tmp_path_factory.mktemp("plain"), "run", *MATRIX)
     assert done.code == 0, done.err
     return done
-
-
-def holders(lock: Path) -> list[int]:
-    """The processes that have a shard's lock open and are at work."""
-    found: list[int] = []
-    for link in Path("/proc").glob("[0-9]*/fd/*"):
-        try:
-            if link.readlink() == lock:
-                found.append(int(link.parts[2]))
-        except OSError:
-            continue
-    return found
 
 
 def test_holders_finds_the_process_that_has_a_file_open(tmp_path: Path) -> None:
@@ -84,7 +75,7 @@ def test_a_killed_shard_is_named_and_recovered_and_the_tables_are_those_of_the_p
 
     again = pipeline(tmp_path, "run", f"resume={tmp_path / 'run'}", env=dict(env))
     assert again.code == 0, again.err
-    for table in tables.SCHEMAS:
+    for table in schemas.SCHEMAS:
         assert_frame_equal(again.table(table), plain.table(table))
 
 

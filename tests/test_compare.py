@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from pipeline import commands_compare, compare, pairing, sides, tables
+from pipeline import commands_compare, compare, pairing, schemas, sides, tables
 from pipeline.__main__ import main
 from pipeline.comparison_out import github, junit, markdown
 from pipeline.pairing import Change
@@ -210,11 +210,11 @@ def test_run_that_is_not_what_its_manifest_says_is_refused(
 
 
 def test_another_schema_version_is_refused_with_both_named(tmp_path: Path, capsys: Out) -> None:
-    newer = tables.SCHEMA_VERSION + 1
+    newer = schemas.SCHEMA_VERSION + 1
     run = copied(tmp_path / "newer", manifest={"schema_version": newer})
     code, _, err = ran(capsys, *both(matrix(), run))
     assert code == 2
-    assert f"schema version {newer}" in err and f"reads version {tables.SCHEMA_VERSION}" in err
+    assert f"schema version {newer}" in err and f"reads version {schemas.SCHEMA_VERSION}" in err
 
 
 def test_an_older_schema_version_is_converted(
@@ -224,14 +224,14 @@ def test_an_older_schema_version_is_converted(
         return data.with_columns(pl.col("verdict").str.replace("ok", "truncated"))
 
     old = copied(tmp_path / "old", lambda cells: cells)
-    monkeypatch.setattr(tables, "SCHEMA_VERSION", tables.SCHEMA_VERSION + 1)
+    monkeypatch.setattr(schemas, "SCHEMA_VERSION", schemas.SCHEMA_VERSION + 1)
     assert ran(capsys, *both(matrix(), old))[0] == 2
-    monkeypatch.setitem(tables.MIGRATIONS, tables.SCHEMA_VERSION - 1, step)
+    monkeypatch.setitem(schemas.MIGRATIONS, schemas.SCHEMA_VERSION - 1, step)
     verdicts = sides.load(sides.Asked(str(old)), Path()).cells["verdict"]
     assert "ok" not in verdicts and "truncated" in verdicts
 
 
-@pytest.mark.parametrize("version", range(1, tables.SCHEMA_VERSION + 1))
+@pytest.mark.parametrize("version", range(1, schemas.SCHEMA_VERSION + 1))
 def test_runs_of_every_schema_version_stay_readable(version: int) -> None:
     """`tests/fixtures/run_vN` is a real run; whoever raises the version adds one."""
     run = FIXTURES / f"run_v{version}"
@@ -240,7 +240,7 @@ def test_runs_of_every_schema_version_stay_readable(version: int) -> None:
     for table in held:
         data = tables.read(run, table)
         assert data.height, table
-        assert tables.SCHEMAS[table].items() <= data.schema.items()
+        assert schemas.SCHEMAS[table].items() <= data.schema.items()
     cells = sides.load(sides.Asked(str(run)), Path()).cells
     assert cells.filter(builder="fixed")["verdict"].unique().to_list() == ["ok"]
     steps = tables.read(run, "steps").filter(builder="unfixed", case="founding", step=0)
@@ -452,7 +452,7 @@ def test_a_table_that_was_not_made_does_not_pass_for_one_without_faults(tmp_path
 
 
 def test_any_table_with_known_keys_is_compared(tmp_path: Path) -> None:
-    schema = tables.SCHEMAS["exactness"]
+    schema = schemas.SCHEMAS["exactness"]
     runs = [copied(tmp_path / name) for name in ("a", "b")]
     for run, verdict in zip(runs, ("exact", "inexact"), strict=True):
         row = dict.fromkeys(schema) | {"tokenizer": "mistral_v1", "builder": "fixed"}

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 from conftest import GENERATE, pipeline
 
-from pipeline import config, summary, tables
+from pipeline import config, schemas, summary, tables
 from pipeline.commands import run_command
 from pipeline.journal import Group
 
@@ -63,7 +63,7 @@ def run_of(folder: Path, *builders: str, **columns: Any) -> Path:
     path.write_text('{"type": "job", "job": {}, "identity": {"a": "1"}}\n')
     group = Group(path)
     for builder in builders:
-        row = dict.fromkeys(tables.SCHEMAS["cells"]) | {"builder": builder, "cell_key": builder}
+        row = dict.fromkeys(schemas.SCHEMAS["cells"]) | {"builder": builder, "cell_key": builder}
         unit = ("cell", builder, "s", "c")
         group.finish(unit, [("cells", [{**row, "verdict": "ok", **columns}])])
     tables.merge([path], folder)
@@ -87,8 +87,8 @@ def test_u32_a_column_added_later_is_null_in_older_runs(tmp_path: Path) -> None:
         "old": [None],
     }
     types = {name: dict(zip(r.columns, r.dtypes, strict=True)) for name, r in found.items()}
-    assert types["new"] == types["blank"] == types["old"] == tables.SCHEMAS["cells"]
-    together = pl.concat([rows.select(*tables.SCHEMAS["cells"]) for rows in found.values()])
+    assert types["new"] == types["blank"] == types["old"] == schemas.SCHEMAS["cells"]
+    together = pl.concat([rows.select(*schemas.SCHEMAS["cells"]) for rows in found.values()])
     assert together["reason"].to_list() == ["because", None, None]
 
 

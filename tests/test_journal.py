@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT
 from test_supervise import job, stub
 
-from pipeline import attempts, intake, journal, lost, resume, tables, units
+from pipeline import attempts, intake, journal, lost, resume, schemas, tables, units
 from pipeline.attempts import Limits
 from pipeline.errors import ConfigError, ResultsError
 from pipeline.journal import Command, Group
@@ -30,7 +30,7 @@ def _own_command(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[re
 
 
 def audit_row(builder: str) -> dict[str, Any]:
-    return dict.fromkeys(tables.SCHEMAS["tokenizers"]) | {"tokenizer": "t", "builder": builder}
+    return dict.fromkeys(schemas.SCHEMAS["tokenizers"]) | {"tokenizer": "t", "builder": builder}
 
 
 def begun(path: Path) -> Group:
@@ -127,7 +127,7 @@ def test_text_that_tables_cannot_hold_is_garbage() -> None:
     assert fits is None
     for name, value in (("reason", "\ud800"), ("eos", 2**63), ("eos", True), ("end_ids", ["1"])):
         assert intake.misfit({"table": "tokenizers", "rows": [row | {name: value}]}), name
-    for schema in tables.SCHEMAS.values():
+    for schema in schemas.SCHEMAS.values():
         assert {str(kind.base_type()) for kind in schema.values()} <= {
             *("String", "Int64", "Boolean", "Binary", "List", "Float64"),
         }, "a kind of column that intake does not know"

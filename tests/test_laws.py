@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from conftest import ROOT, Finished
 
-from pipeline import tables
+from pipeline import schemas
 from pipeline.verdict import Cause, Facts, Verdict
 
 PACKAGE = ROOT / "pipeline"
@@ -133,12 +133,12 @@ def test_law_9_a_row_says_what_made_it(default_run: Finished) -> None:
 
 def test_law_10_nothing_volatile_is_in_a_table() -> None:
     volatile = ("time", "date", "path", "host", "seconds", "duration")
-    for table, schema in tables.SCHEMAS.items():
+    for table, schema in schemas.SCHEMAS.items():
         for column in schema:
             assert not any(word in column.split("_") for word in volatile), (table, column)
 
 
 def test_every_table_has_its_order() -> None:
-    assert tables.SORT_KEYS.keys() == tables.SCHEMAS.keys()
-    for table, keys in tables.SORT_KEYS.items():
-        assert set(keys) <= tables.SCHEMAS[table].keys()
+    assert schemas.SORT_KEYS.keys() == schemas.SCHEMAS.keys()
+    for table, keys in schemas.SORT_KEYS.items():
+        assert set(keys) <= schemas.SCHEMAS[table].keys()

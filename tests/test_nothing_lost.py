@@ -17,7 +17,7 @@ from conftest import QUICK, ROOT, Finished, pipeline
 from hub_server import serve_hub
 from polars.testing import assert_frame_equal
 
-from pipeline import forge, gguf_file, tables
+from pipeline import forge, gguf_file, schemas, tables
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc as Linux has")
 
@@ -185,7 +185,7 @@ def test_interrupted_then_resumed_equals_undisturbed(tmp_path: Path, sweep: list
     folder = results / "run"
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["status"] == "interrupted"
-    for table in tables.SCHEMAS:
+    for table in schemas.SCHEMAS:
         assert tables.read(folder, table).height == manifest["rows"][table], "a valid table"
     assert tables.read(folder, "tokenizers").height >= 1, "what was done is in it"
     before = (folder / "parts" / "tiny--plain.jsonl").read_bytes()
@@ -198,7 +198,7 @@ def test_interrupted_then_resumed_equals_undisturbed(tmp_path: Path, sweep: list
     resumed = pipeline(results, "run", "resume=run")
     assert resumed.code == 0, resumed.err
     assert (folder / "parts" / "tiny--plain.jsonl").read_bytes().startswith(before)
-    for table in tables.SCHEMAS:
+    for table in schemas.SCHEMAS:
         assert_frame_equal(whole.table(table), tables.read(folder, table))
     first, second = (
         json.loads((each / "manifest.json").read_text()) for each in (whole.folder, folder)

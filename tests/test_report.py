@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 import report_runs
 import yaml
@@ -30,7 +29,7 @@ from report_runs import (
     truncated,
 )
 
-from pipeline import commands_report, tables
+from pipeline import commands_report
 from pipeline.__main__ import main
 from pipeline.report import NAVIGATION
 from pipeline.report.looks import LOOKS, Group
@@ -139,12 +138,20 @@ def test_what_a_server_does_not_tell_is_not_called_wrong(tmp_path: Path) -> None
     assert one["steps"] == [[0, 7, "NORMAL", " x", None, 0, None, None]]
 
 
-def test_repeats_of_one_cell_each_have_their_place(tmp_path: Path) -> None:
-    run = made(tmp_path / "runs" / "a", {"cells": [cell(case="c"), cell(case="c")]})
-    cells = pl.read_parquet(run / "cells.parquet").with_columns(repeat=pl.Series([0, 1]))
-    tables.write(cells, run / "cells.parquet")
+def test_repeats_of_one_cell_each_have_their_place_and_their_steps(tmp_path: Path) -> None:
+    cells = [cell(case="c", repeat=n) for n in (0, 1)]
+    steps = [step(one, 0, token=7 + n, repeat=n) for n, one in enumerate(cells)]
+    found = {"tokenizer": "t", "builder": "b", "grammar": "s/c", "step": 0, "ids": []}
+    states = [
+        row("states", **found, walk=f"generate/m#{n}", verdict=verdict)
+        for n, verdict in enumerate(("exact", "unsound"))
+    ]
+    made(tmp_path / "runs" / "a", {"cells": cells, "steps": steps, "states": states})
     site = reported(tmp_path / "runs")
     assert [one[4] for one in data(site, "matrix.html", "rows")] == ["c (0)", "c (1)"]
+    [page] = (site / "cells").iterdir()
+    taken = [one["steps"] for one in data(site, f"cells/{page.name}", "cells")]
+    assert [[(s[1], s[8]) for s in one] for one in taken] == [[(7, "exact")], [(8, "unsound")]]
 
 
 # What is missing is said, on every page.

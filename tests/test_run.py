@@ -11,7 +11,7 @@ from conftest import GENERATE, QUICK, ROOT, Finished, pipeline, vocabulary_file
 from hub_server import serve_hub
 from polars.testing import assert_frame_equal
 
-from pipeline import forge, sources, tables
+from pipeline import forge, schemas, sources
 
 SHORT = ("builder=[exact,unfixed]", "stages=[generate]", "grammar.limit=4")
 EXPERIMENTS = sorted(path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml"))
@@ -75,7 +75,7 @@ def test_steps_are_the_transcript_of_the_output(default_run: Finished) -> None:
 
 def test_same_command_twice_gives_the_same_tables(default_run: Finished, tmp_path: Path) -> None:
     again = pipeline(tmp_path, "run")
-    for table in tables.SCHEMAS:
+    for table in schemas.SCHEMAS:
         assert_frame_equal(default_run.table(table), again.table(table))
     first, second = (
         json.loads((run.folder / "manifest.json").read_text()) for run in (default_run, again)

@@ -7,7 +7,7 @@ Follows `llama_sampler_llg_new_tokenizer` and `llama_sampler_llg_tokenize_fn` in
 
 from __future__ import annotations
 
-from pipeline.builders import SPECIAL_MARKER, Material, Tokenize
+from pipeline.builders import SPECIAL_MARKER, Material, Tokenize, TokenTable
 from pipeline.errors import BuilderRefused
 from pipeline.llama import PIECE_LIMIT, Vocab
 
@@ -48,6 +48,21 @@ def detokenized_entries(vocab: Vocab) -> tuple[list[bytes], list[bool]]:
 def piece_entries(material: Material) -> tuple[list[bytes], list[bool]]:
     """Entries as the fixed bridge fills them in: `llama_token_to_piece` with lstrip 0."""
     return entries(material.vocabulary.rendered, material.vocabulary.true_bytes)
+
+
+def true_table(
+    material: Material,
+    tokenize: Tokenize | None = None,
+    mode: str = "greedy",
+    *,
+    note: str = "",
+    guarded: bool = False,
+) -> TokenTable:
+    """Entries as the fixed bridge has them, under any tokenization; greedy where none is given."""
+    claimed, special = piece_entries(material)
+    return TokenTable(
+        claimed, special, end_token(material), tokenize, mode, note=note, guarded=guarded
+    )
 
 
 def raw_tokenize(vocab: Vocab) -> Tokenize:

@@ -14,11 +14,4 @@ class BytesFixed:
 
     def build(self, material: Material) -> TokenTable:
         """See the module."""
-        claimed, special = bridge.piece_entries(material)
-        return TokenTable(
-            claimed=claimed,
-            special=special,
-            eos=bridge.end_token(material),
-            tokenize=bridge.raw_tokenize(material.vocab),
-            tokenize_mode="llama_tokenize",
-        )
+        return bridge.true_table(material, bridge.raw_tokenize(material.vocab), "llama_tokenize")

@@ -28,17 +28,8 @@ class Exact:
 
     def build(self, material: Material) -> TokenTable:
         """See the module."""
-        claimed, special = bridge.piece_entries(material)
         tokenize, mode, note = _tokenization(material)
-        return TokenTable(
-            claimed=claimed,
-            special=special,
-            eos=bridge.end_token(material),
-            tokenize=tokenize,
-            tokenize_mode=mode,
-            note=note,
-            guarded=True,
-        )
+        return bridge.true_table(material, tokenize, mode, note=note, guarded=True)
 
 
 def _tokenization(material: Material) -> tuple[Tokenize | None, str, str]:

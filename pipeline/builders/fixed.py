@@ -14,12 +14,5 @@ class Fixed:
 
     def build(self, material: Material) -> TokenTable:
         """See the module."""
-        claimed, special = bridge.piece_entries(material)
         tokenize = bridge.probed_tokenize(material)
-        return TokenTable(
-            claimed=claimed,
-            special=special,
-            eos=bridge.end_token(material),
-            tokenize=tokenize,
-            tokenize_mode="llama_tokenize" if tokenize else "greedy",
-        )
+        return bridge.true_table(material, tokenize, "llama_tokenize" if tokenize else "greedy")

@@ -24,17 +24,10 @@ class NoSpecialPrefix:
 
     def build(self, material: Material) -> TokenTable:
         """See the module."""
-        claimed, special = bridge.piece_entries(material)
         tokenize, mode = bridge.raw_tokenize(material.vocab), "llama_tokenize"
         if material.vocabulary.type is VocabType.SPM:
             tokenize, mode = _without_first_prefix(material).encode, "llama_tokenize_unprefixed"
-        return TokenTable(
-            claimed=claimed,
-            special=special,
-            eos=bridge.end_token(material),
-            tokenize=tokenize,
-            tokenize_mode=mode,
-        )
+        return bridge.true_table(material, tokenize, mode)
 
 
 def _without_first_prefix(material: Material) -> SpmEncoder:

@@ -23,11 +23,6 @@ class PrefixStrip:
         """See the module."""
         raw = bridge.raw_tokenize(material.vocab)
         n_own = len(raw(SENTINEL)) if material.survives(SENTINEL) else 0
-        claimed, special = bridge.piece_entries(material)
-        return TokenTable(
-            claimed=claimed,
-            special=special,
-            eos=bridge.end_token(material),
-            tokenize=lambda data: raw(SENTINEL + data)[n_own:],
-            tokenize_mode="llama_tokenize_after_newline",
+        return bridge.true_table(
+            material, lambda data: raw(SENTINEL + data)[n_own:], "llama_tokenize_after_newline"
         )

@@ -22,11 +22,6 @@ class SpecialPrefix:
         if vocabulary.bos == -1:
             raise BuilderRefused("the vocabulary has no first token to put in front")
         front = vocabulary.texts[vocabulary.bos]
-        claimed, special = bridge.piece_entries(material)
-        return TokenTable(
-            claimed=claimed,
-            special=special,
-            eos=bridge.end_token(material),
-            tokenize=lambda data: raw(front + data)[1:],
-            tokenize_mode="llama_tokenize_after_bos",
+        return bridge.true_table(
+            material, lambda data: raw(front + data)[1:], "llama_tokenize_after_bos"
         )

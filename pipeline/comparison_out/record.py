@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline import tables
+from pipeline import schemas
 from pipeline.compare import Comparison
 from pipeline.comparison_out import words
 from pipeline.pairing import STILL, Change
@@ -40,7 +40,7 @@ def lines(comparison: Comparison, fail_on: str) -> Iterator[str]:
 def _record(comparison: Comparison, fail_on: str) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "schema_version": tables.SCHEMA_VERSION,
+        "schema_version": schemas.SCHEMA_VERSION,
         "versions": [
             {"name": name, "before": was, "after": now} for name, was, now in comparison.versions
         ],

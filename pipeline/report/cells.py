@@ -188,20 +188,22 @@ class _Steps:
             *names,
             *(pl.col(column).alias(f"oracle_{column}") for column in ("verdict", "ids", "reason")),
         )
+        repeat = pl.concat_str(pl.lit("#"), REPEAT)  # as a request is told from its like
         steps = steps.with_columns(
             grammar=pl.concat_str("suite", "case", separator="/"),
-            walk=pl.concat_str(pl.lit("generate/"), "model"),
+            walk=pl.concat_str(pl.lit("generate/"), "model", repeat.fill_null("")),
         ).join(states, on=names, how="left", maintain_order="left")
-        columns = ["cell_key", "step", "token", "attribute", "true", "claimed", "rendered"]
+        columns = ["cell_key", REPEAT, "step", "token", "attribute", "true", "claimed", "rendered"]
         columns += ["n_allowed", "origin", "oracle_verdict", "oracle_ids", "oracle_reason"]
-        self._of: dict[str, list[list[Any]]] = {}
-        rows = steps.select(columns).sort("cell_key", "step", maintain_order=True).iter_rows()
-        for key, group in itertools.groupby(rows, key=lambda row: row[0]):
+        self._of: dict[tuple[str, int | None], list[list[Any]]] = {}
+        order = ["cell_key", REPEAT, "step"]
+        rows = steps.select(columns).sort(order, maintain_order=True).iter_rows()
+        for key, group in itertools.groupby(rows, key=lambda row: row[:2]):
             self._of[key] = [_step(row) for row in group]
 
     def of(self, row: Row) -> list[list[Any]]:
-        """The steps of a cell; repeats of one cell share a key, so theirs cannot be told apart."""
-        return self._of.get(row["cell_key"], []) if row[REPEAT] is None else []
+        """The steps of a cell, of this repeat of it."""
+        return self._of.get((row["cell_key"], row[REPEAT]), [])
 
 
 def _step(row: tuple[Any, ...]) -> list[Any]:
@@ -210,7 +212,7 @@ def _step(row: tuple[Any, ...]) -> list[Any]:
     0 for claimed or rendered bytes that are the true ones, None for those that nobody told (a
     server's); shortened from the end where it can be.
     """
-    _, step, token, attribute, true, claimed, rendered, allowed, origin, oracle, ids, reason = row
+    *_, step, token, attribute, true, claimed, rendered, allowed, origin, oracle, ids, reason = row
     shown = visible(true, 200)
     made: list[Any] = [
         step,

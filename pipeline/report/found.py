@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline import sides, tables
+from pipeline import schemas, sides, tables
 from pipeline.errors import CompareError, TablesError
 from pipeline.verdict import Verdict
 from pipeline.visible import visible
@@ -48,15 +48,15 @@ class Found:
 
     def _table(self, name: str) -> pl.DataFrame:
         if self.folder is None:
-            return pl.DataFrame(schema=tables.SCHEMAS[name])
+            return pl.DataFrame(schema=schemas.SCHEMAS[name])
         rows = self.recorded("rows")
         if self.manifest and name not in rows:
-            return pl.DataFrame(schema=tables.SCHEMAS[name])  # made before there was such a table
+            return pl.DataFrame(schema=schemas.SCHEMAS[name])  # made before there was such a table
         try:
             found = tables.read(self.folder, name)
         except TablesError as error:
             self.notes.append(visible(str(error).replace(f"{self.folder}/", ""), 400))
-            return pl.DataFrame(schema=tables.SCHEMAS[name])
+            return pl.DataFrame(schema=schemas.SCHEMAS[name])
         if self.manifest and found.height != rows[name]:
             self.notes.append(
                 f"{name}.parquet holds {found.height:,} rows, the closing record says "
@@ -73,10 +73,8 @@ class Found:
 
     @cached_property
     def cells(self) -> pl.DataFrame:
-        """The cells with known verdicts, in the order of their keys, with the column `repeat`."""
+        """The cells with known verdicts, in the order of their keys."""
         cells = self.table("cells")
-        if REPEAT not in cells.columns:
-            cells = cells.with_columns(pl.lit(None, dtype=pl.Int64).alias(REPEAT))
         known = cells.filter(pl.col("verdict").is_in([verdict.value for verdict in Verdict]))
         if strange := cells.height - known.height:
             self.notes.append(

@@ -53,7 +53,7 @@ def run_job(job: Job, channel: Channel) -> None:
     except (PipelineError, LoadRefused) as refusal:
         channel.send("refused", message=str(refusal))
         return
-    _last_words(file)
+    _name_twins(file)
     with ExitStack() as stack:
         try:
             model = llama.Model(
@@ -96,7 +96,7 @@ def _work(bench: Workbench) -> None:
         replay.run(bench)
 
 
-def _last_words(file: Path) -> None:
+def _name_twins(file: Path) -> None:
     """Name a token text that stands twice: llama.cpp aborts on it and does not say which."""
     try:
         tokens = gguf_file.scan(file).tokens()

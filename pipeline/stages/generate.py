@@ -155,8 +155,7 @@ def _timings(bench: Workbench, target: InProcess, tokens: dict[Origin, int]) -> 
 
 def _control(bench: Workbench, request: Request, transcript: Transcript) -> bool:
     """See `evaluate.Control`: the same tokens over true bytes, tokenized greedily."""
-    claimed, special = bridge.piece_entries(bench.material)
-    table = TokenTable(claimed, special, bridge.end_token(bench.material), None, "greedy")
+    table = bridge.true_table(bench.material)
     with closing(bench.engine.compile(table, *request.case.grammar.engine_text())) as matcher:
         before = transcript.steps[: transcript.loss.step if transcript.loss else 0]
         return all(matcher.consume(s.token) for s in before) and matcher.mask() is not None

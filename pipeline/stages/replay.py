@@ -43,7 +43,7 @@ def run(bench: Workbench) -> None:
     """Send `replay` and `replay_times` of every schema and builder."""
     splits = Splits(bench.vocabulary, bench.spelling, bridge.raw_tokenize(bench.material.vocab))
     tasks, turn = _tasks(bench), threading.Lock()
-    truth = _true_table(bench)
+    truth = bridge.true_table(bench.material)
     bench.engine.tokenizer(truth)  # made here: threads only look it up
 
     def work() -> int:
@@ -76,12 +76,6 @@ def _tasks(bench: Workbench) -> Iterator[_Task]:
             builders = [builder for builder, unit in units.items() if unit in bench.wanted]
             if builders and name in items:
                 yield _Task(collection, items[name], builders)
-
-
-def _true_table(bench: Workbench) -> TokenTable:
-    """What no builder can be blamed for: true bytes, tokenized greedily."""
-    claimed, special = bridge.piece_entries(bench.material)
-    return TokenTable(claimed, special, bridge.end_token(bench.material), None, "greedy")
 
 
 @dataclass

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 
 from pipeline.builders import Material, TokenTable
 from pipeline.builders.bridge import PROBES
 from pipeline.constraint import Engine, allowed_ids
 from pipeline.masks import MaskJudge, MaskVerdict
-from pipeline.oracle import ByteGrammar
+from pipeline.oracle import kept
 from pipeline.vocabulary import Vocabulary, attr_name
 
 Row = dict[str, object]
@@ -195,7 +194,7 @@ def mask_rows(
     for probe in MASK_PROBES:
         with closing(engine.compile(table, "lark", probe.grammar)) as matcher:
             mask = matcher.mask()
-            found = judge.judge(_language(probe), b"", matcher, mask, random.Random(0))
+            found = judge.judge(kept(probe.grammar), b"", matcher, mask, random.Random(0))
             error = matcher.error
         judged = found.verdict is not MaskVerdict.NO_ORACLE
         ids = [] if mask is None else [int(i) for i in allowed_ids(mask, vocabulary.n_tokens)]
@@ -210,12 +209,6 @@ def mask_rows(
             "bad_ids": bad,
             "engine_error": error,
         }
-
-
-@cache
-def _language(probe: MaskProbe) -> ByteGrammar:
-    """Kept: the judge knows a language by its identity."""
-    return ByteGrammar(probe.grammar)
 
 
 def _indent(data: bytes) -> int:

@@ -16,6 +16,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Protocol
 
@@ -86,6 +87,12 @@ class ByteGrammar:
         n_legal = self._start.deep_copy().validate_tokens(list(data))
         state = self.after(data) if n_legal == len(data) else None
         return ByteMatch(n_legal, complete=state is not None and state.complete())
+
+
+@cache
+def kept(grammar: str) -> ByteGrammar:
+    """The byte-level grammar of a fixed text, one object: judges know a language by identity."""
+    return ByteGrammar(grammar)
 
 
 class _GrammarState:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from pipeline.builders import TokenTable
 from pipeline.constraint import Engine, Mask
 from pipeline.masks import MaskJudge
-from pipeline.oracle import ByteGrammar
+from pipeline.oracle import kept
 from pipeline.suites import Case, Grammar
 from pipeline.validate import Literal
 from pipeline.vocabulary import UNRENDERED, Attr, Vocabulary, attr_name
@@ -81,15 +80,9 @@ def _verdict(
 
 
 def _legal(judge: MaskJudge, grammar: str, prefix: bytes) -> npt.NDArray[np.bool_]:
-    found = judge.legal(_language(grammar), prefix)
+    found = judge.legal(kept(grammar), prefix)
     assert found is not None
     return found[0]
-
-
-@cache
-def _language(grammar: str) -> ByteGrammar:
-    """Kept: the judge knows a language by its identity."""
-    return ByteGrammar(grammar)
 
 
 def cases(vocabulary: Vocabulary, limit: int = 12) -> list[Case]:

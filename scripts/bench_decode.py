@@ -5,7 +5,8 @@
 
 SmolLM2, one thread for llama.cpp, the cases of the three suites; every side does the same work,
 in turn, in one process (the server in its own). Seconds are of processor time, so that a busy
-machine changes the ratios little; each figure is the median of several rounds.
+machine changes the ratios little; each speed is the median of several rounds, each ratio the median
+of the ratios within a round.
 
 raw          the very batches of the constrained run, their likeliest tokens looked for, no masks
 ours         constrained, masks in another thread; once without and once with fast-forward
@@ -200,16 +201,25 @@ def median_cost(costs: Sequence[Cost]) -> Cost:
     )
 
 
-def in_turn(works: dict[str, Callable[[Stopwatch], int]], repeats: int) -> dict[str, Cost]:
-    """Each side once a round, so that all meet the same weather."""
+def ratio(over: Sequence[Cost], under: Sequence[Cost], *, lead: bool = False) -> float:
+    """How many times the seconds of `under` those of `over` are: round by round, the median."""
+    return statistics.median(
+        a.lead / b.lead if lead else a.all / b.all for a, b in zip(over, under, strict=True)
+    )
+
+
+def in_turn(works: dict[str, Callable[[Stopwatch], int]], repeats: int) -> dict[str, list[Cost]]:
+    """Each side once a round, so that all meet the same weather; said, and given round by round."""
     costs: dict[str, list[Cost]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
             costs[name].append(cost_of(work))
-    return {name: median_cost(found) for name, found in costs.items()}
+    for name, found in costs.items():
+        _say(name, median_cost(found))
+    return costs
 
 
-def against_raw(bench: Bench, cases: list[Case], n_seq: int, repeats: int) -> dict[str, Cost]:
+def against_raw(bench: Bench, cases: list[Case], n_seq: int, repeats: int) -> dict[str, list[Cost]]:
     """Raw decoding and ours at one width, fast-forward off and on."""
     with closing(bench.context(n_seq)) as context:
         recorder = Recorder(context)
@@ -328,48 +338,40 @@ def _model() -> Path:
 def measure(asked: argparse.Namespace) -> dict[str, float]:
     """All figures, printed as they come."""
     found: dict[str, float] = {}
-    eight: dict[str, Cost] = {}
+    eight: list[list[Cost]] = []
     file, cases = _model(), mixed()[: asked.cases]
     with opened(file, "fixed", gpu=asked.device == "gpu") as bench:
         cases = bench.sorted(cases)
         for n_seq in (8, 32):
-            costs = against_raw(bench, cases, n_seq, asked.repeats)
-            for name, cost in costs.items():
-                _say(name, cost)
-            bare, plain, _ = costs.values()
-            found[f"constrained_over_raw_{n_seq}"] = bare.lead / plain.lead
-            found[f"constrained_over_raw_{n_seq}_one_core"] = bare.all / plain.all
-            eight = eight or costs
+            sides = list(against_raw(bench, cases, n_seq, asked.repeats).values())
+            bare, plain, _ = sides
+            found[f"constrained_over_raw_{n_seq}"] = ratio(bare, plain, lead=True)
+            found[f"constrained_over_raw_{n_seq}_one_core"] = ratio(bare, plain)
+            eight = eight or sides
         thirty_two = cases[:32]
         with closing(bench.context(32)) as context:
-            costs = in_turn(
+            alone, plain, fast = in_turn(
                 {
                     "sequential": sequential(bench, thirty_two, context),
                     "ours, 32 cases": ours(bench, thirty_two, context, 32, fast=False),
                     "ours, 32 cases, fast-forward": ours(bench, thirty_two, context, 32, fast=True),
                 },
                 asked.repeats,
-            )
-            for name, cost in costs.items():
-                _say(name, cost)
-            alone, plain, fast = costs.values()
-            found["over_sequential"] = alone.all / fast.all
-            found["over_sequential_plain"] = alone.all / plain.all
+            ).values()
+            found["over_sequential"] = ratio(alone, fast)
+            found["over_sequential_plain"] = ratio(alone, plain)
             literals = [case for case in cases if case.suite == "forced_literal"]
-            costs = in_turn(
+            plain, fast = in_turn(
                 {
                     "literals": ours(bench, literals, context, 8, fast=False),
                     "literals, fast-forward": ours(bench, literals, context, 8, fast=True),
                 },
                 asked.repeats,
-            )
-            for name, cost in costs.items():
-                _say(name, cost)
-            plain, fast = costs.values()
-            found["fast_forward"] = plain.all / fast.all
+            ).values()
+            found["fast_forward"] = ratio(plain, fast)
         if not asked.no_server:
             seconds = server_cost(bench, file, cases, 8, asked.repeats)
-            _, plain, fast = eight.values()
+            plain, fast = map(median_cost, eight[1:])
             _say("server, 8 slots", Cost(seconds, seconds, plain.n_tokens))
             found["over_server"] = seconds / fast.all
             found["over_server_plain"] = seconds / plain.all

@@ -93,7 +93,8 @@ class Cell:
 
     key: str
     prompt: tuple[int, ...]
-    matcher: Matcher
+    compile: Callable[[], Matcher]
+    """Makes the matcher; called once, in whichever thread needs it first."""
     max_tokens: int
     end_ids: frozenset[int]
     """Every id on which the runtime stops."""
@@ -113,17 +114,37 @@ class Cell:
     stop_allowed: bool = False
     view: View | None = None
     """What the next mask lets by; None before `look`, and once the constraint is lost."""
+    _matcher: Matcher | None = None
+    _compiles: bool = True
+    """False where the grammar did not compile."""
     _met: bool = False
     """Whether `due` has met the view."""
 
-    def start(self) -> None:
-        """Meet a grammar that did not compile before the first token, as the bridge does."""
-        if self.matcher.error is not None:
-            self._lose(Lost.COMPILE, self.matcher.error)
+    @property
+    def matcher(self) -> Matcher:
+        """The grammar over the builder's tokens, behind the text so far."""
+        self.prepare()
+        assert self._matcher is not None
+        return self._matcher
+
+    def prepare(self) -> None:
+        """Compile the grammar, once; as `look`, for any thread."""
+        if self._matcher is None:
+            with self.clock.on(self.unit):
+                self._matcher = self.compile()
+            self._compiles = self._matcher.error is None
+
+    def close(self) -> None:
+        """Give the matcher's memory back."""
+        if self._matcher is not None:
+            self._matcher.close()
 
     def look(self) -> None:
         """Compute the next mask, once; touches nothing but the cell, so any thread may."""
         if self.loss is not None or self.view is not None:
+            return
+        self.prepare()
+        if not self._compiles:
             return
         with self.clock.on(self.unit):
             mask = self.matcher.mask()
@@ -140,9 +161,11 @@ class Cell:
         """Whether it is worth a look before the next logits are there; costs less than a mask."""
         if self.loss is not None or self.end is not None:
             return False
-        wanted = len(self.steps) < len(self.first)
+        self.prepare()
+        if len(self.steps) < len(self.first) or not self._compiles:
+            return True
         with self.clock.on(self.unit):
-            return wanted or self.matcher.stopped() or bool(self.matcher.forced())
+            return self.matcher.stopped() or bool(self.matcher.forced())
 
     def due(self) -> int | None:
         """Meet what `look` saw: the token that is to be taken whatever the logits say.
@@ -150,7 +173,8 @@ class Cell:
         None where they decide, and where the cell has ended.
         """
         if self.view is None and self.loss is None:  # the failure of a mask is what loses it
-            self._lose(Lost.MASK, self.matcher.error or "the mask cannot be computed")
+            kind = Lost.MASK if self._compiles else Lost.COMPILE
+            self._lose(kind, self.matcher.error or "the mask cannot be computed")
         view = self.view
         if view is None or self.end is not None:
             return None

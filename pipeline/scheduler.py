@@ -1,7 +1,8 @@
 """Continuous batching: many cells in one context, each place given on as soon as its cell ends.
 
 A step decodes one token of every running cell; meanwhile, in threads, the masks for the next one
-are computed: they depend on the tokens taken, not on the logits. With fast-forward, a token that
+are computed, which depend on the tokens taken and not on the logits, and the grammars of the cells
+to come are compiled. With fast-forward, a token that
 comes whatever the logits say is taken without any; it is decoded once a later one needs logits,
 and never where none does.
 
@@ -19,6 +20,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -71,31 +73,40 @@ class Scheduler:
         self._never_alone = never_alone
         self._sampling = sampling or Sampling()
         self._stopwatch = stopwatch or Stopwatch()
+        self._n_ahead = n_seq
         self._sequences = Sequences(context, n_seq)
+        self._coming: Iterator[Cell] = iter(())
+        self._ahead: deque[tuple[Cell, Future[None]]] = deque()
+        """Cells to come next, whose grammars are being compiled."""
         self._waiting: deque[_Slot] = deque()
         self._running: list[_Slot] = []
 
     def run(self, cells: Iterable[Cell]) -> Iterator[Cell]:
         """Decode all cells and give out each as it ends.
 
-        They are taken from the iterable as there are places for them; those with like prompts
-        should come one after the other.
+        They are taken from the iterable as there are places for them, and as many ahead; those
+        with like prompts should come one after the other. A cell that is given out is the
+        caller's to close.
         """
-        coming = iter(cells)
+        self._coming = iter(cells)
         try:
             with ThreadPoolExecutor(self._n_mask_threads, "mask") as pool:
-                while ended := self._move(coming, pool):
+                while ended := self._move(pool):
                     for cell in ended:
                         self._stopwatch.lap(Part.PYTHON)
                         yield cell
                         self._stopwatch.lap(Part.JUDGE)
         finally:
+            for slot in (*self._running, *self._waiting):
+                slot.cell.close()
+            for cell, _ in self._ahead:
+                cell.close()
             self._sequences.clear()
 
-    def _move(self, coming: Iterator[Cell], pool: ThreadPoolExecutor) -> list[Cell]:
+    def _move(self, pool: ThreadPoolExecutor) -> list[Cell]:
         """Start and decode until some cells end; none when there are no more."""
         while True:
-            ended, starting = self._start(coming)
+            ended, starting = self._start()
             self._decode_prompts(starting, pool)
             ended += self._ended()
             self._step(pool)
@@ -105,11 +116,11 @@ class Scheduler:
 
     # --- who runs ---------------------------------------------------------------------------------
 
-    def _start(self, coming: Iterator[Cell]) -> tuple[list[Cell], list[_Slot]]:
+    def _start(self) -> tuple[list[Cell], list[_Slot]]:
         """Give free sequences to waiting cells: (those that ended without one, new slots)."""
         ended: list[Cell] = []
         starting: dict[tuple[int, ...], _Slot] = {}
-        while self._sequences.n_free and (slot := self._next(coming)):
+        while self._sequences.n_free and (slot := self._next()):
             prompt = slot.cell.prompt
             if slot.cell.end is not None:
                 ended.append(slot.cell)
@@ -128,14 +139,16 @@ class Scheduler:
             self._running.append(slot)
         return ended, [*starting.values()]
 
-    def _next(self, coming: Iterator[Cell]) -> _Slot | None:
+    def _next(self) -> _Slot | None:
         if self._waiting:
             return self._waiting.popleft()
-        cell = next(coming, None)
-        if cell is None:
+        if self._ahead:
+            cell, compiled = self._ahead.popleft()
+            if not compiled.cancel():
+                compiled.result()
+        elif not (cell := next(self._coming, None)):
             return None
         slot = _Slot(cell, [*cell.prompt])
-        cell.start()
         self._run_ahead(slot)
         return slot
 
@@ -232,6 +245,8 @@ class Scheduler:
         logits = _NOTHING
         self._stopwatch.lap(Part.PYTHON)
         looks: list[Future[None]] = [pool.submit(_look, hand) for hand in hands if hand]
+        for cell in islice(self._coming, self._n_ahead - len(self._ahead)):
+            self._ahead.append((cell, pool.submit(cell.prepare)))
         for some in _batches(entries, self._context.n_batch):
             logits = self._context.decode(some)
         self._stopwatch.lap(Part.DECODE)

@@ -31,6 +31,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +80,13 @@ class Bench:
     gpu: bool
 
     def cells(self, cases: Sequence[Case]) -> Iterator[Cell]:
-        """Made as they are asked for: compiling a grammar is part of the work."""
+        """Compiling their grammars is part of the work."""
         for i, case in enumerate(cases):
             kind, text = case.grammar.engine_text()
             yield Cell(
                 key=f"{i}",
                 prompt=self.prompt(case),
-                matcher=self.engine.compile(self.table, kind, text),
+                compile=partial(self.engine.compile, self.table, kind, text),
                 max_tokens=case.max_tokens,
                 end_ids=self.vocabulary.end_ids,
                 drop_on_error=True,
@@ -175,7 +176,7 @@ def sequential(
 
 
 def _finished(cell: Cell) -> int:
-    cell.matcher.close()
+    cell.close()
     return len(cell.steps)
 
 

@@ -98,4 +98,4 @@ def only_stop() -> Fake:
 
 
 def cell(matcher: Fake, *, drop: bool = True, max_tokens: int = 6, key: str = "a") -> Cell:
-    return Cell(key, (1,), matcher, max_tokens, frozenset({STOP, 9}), drop, N)
+    return Cell(key, (1,), lambda: matcher, max_tokens, frozenset({STOP, 9}), drop, N)

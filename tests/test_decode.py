@@ -33,7 +33,6 @@ steady = settings(derandomize=True, deadline=None, max_examples=100)
 
 def drive(one: Cell, rows: Iterator[np.ndarray] | None = None) -> Transcript:
     """Run a cell to its end, always with the same wish unless `rows` says else."""
-    one.start()
     while one.end is None:
         row = logits(2) if rows is None else next(rows)
         taken = advance(one, row)
@@ -228,5 +227,6 @@ def test_stop_id_as_the_last_token_is_a_stop_not_a_limit() -> None:
 
 
 def test_end_id_in_the_second_word_of_the_mask() -> None:
-    one = Cell("a", (1,), Fake([mask_of(2), mask_of(N - 1)]), 1, frozenset({N - 1}), True, N)
+    masks = Fake([mask_of(2), mask_of(N - 1)])
+    one = Cell("a", (1,), lambda: masks, 1, frozenset({N - 1}), True, N)
     assert drive(one).stop_allowed

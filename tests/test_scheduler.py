@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from threading import Event, current_thread
 
 import numpy as np
 import pytest
@@ -106,7 +109,15 @@ def fake_cells() -> list[Cell]:
         Fake([EVERY_BIT, mask_of(4), mask_of(4), mask_of()], forces=(4,)),
     ]
     return [
-        Cell(f"c{i}", prompts[i % len(prompts)], script, 3 + i, frozenset({STOP}), i % 2 == 0, N)
+        Cell(
+            f"c{i}",
+            prompts[i % len(prompts)],
+            partial(copy, script),
+            3 + i,
+            frozenset({STOP}),
+            i % 2 == 0,
+            N,
+        )
         for i, script in enumerate(scripts)
     ]
 
@@ -156,21 +167,24 @@ def test_any_number_of_sequences_tells_the_same_story(
 def test_cell_that_stops_at_once_is_not_decoded() -> None:
     context = FakeContext()
     one = cell(never_compiles(), drop=False)
-    assert told_by([one], context, 4)["a"].steps == ()
+    assert told_by([one], context, 4, fast=True)["a"].steps == ()
     assert context.calls == []
 
 
 def test_long_prompt_is_decoded_in_batches_with_logits_of_its_last_token_only() -> None:
     context = FakeContext(4)
     prompt = tuple(range(9))
-    told_by([Cell("a", prompt, only_stop(), 5, frozenset({STOP}), True, N)], context, 1)
+    told_by([Cell("a", prompt, only_stop, 5, frozenset({STOP}), True, N)], context, 1)
     assert [len(call) for call in context.calls] == [4, 3, 2]
     assert [entry[3] for call in context.calls for entry in call] == [False] * 8 + [True]
 
 
 def test_equal_prompts_are_decoded_once_and_copied() -> None:
     context = FakeContext(64)
-    cells = [Cell(f"c{i}", (4, 5, 6), Fake([EVERY_BIT]), 3, frozenset(), True, N) for i in range(5)]
+    cells = [
+        Cell(f"c{i}", (4, 5, 6), partial(Fake, [EVERY_BIT]), 3, frozenset(), True, N)
+        for i in range(5)
+    ]
     told = told_by(cells, context, 8)
     assert len({one.steps for one in told.values()}) == 1
     assert [len(call) for call in context.calls] == [3, 5, 5]
@@ -178,7 +192,7 @@ def test_equal_prompts_are_decoded_once_and_copied() -> None:
 
 def long_beginnings() -> list[Cell]:
     return [
-        Cell(f"c{i}", (*SHARED, i, 36), Fake([EVERY_BIT]), 2 + i % 3, frozenset(), True, N)
+        Cell(f"c{i}", (*SHARED, i, 36), partial(Fake, [EVERY_BIT]), 2 + i % 3, frozenset(), True, N)
         for i in range(7)
     ]
 
@@ -212,7 +226,7 @@ def test_forced_text_is_never_decoded() -> None:
 
         def one(masks: Sequence[np.ndarray] = masks) -> Cell:
             matcher = Fake(masks, forces=(5,))
-            return Cell("a", (1,), matcher, 20, frozenset({STOP}), True, N)
+            return Cell("a", (1,), lambda: matcher, 20, frozenset({STOP}), True, N)
 
         told = told_by([one()], fast, 1, fast=True)
         assert told == told_by([one()], slow, 1)
@@ -237,7 +251,7 @@ def test_refilled_slots_never_change_a_story(
             Cell(
                 f"c{i}",
                 (prompt, 1),
-                Fake(masks[i % 3 :], forces=(5,)),
+                partial(Fake, masks[i % 3 :], forces=(5,)),
                 limit,
                 frozenset({STOP}),
                 True,
@@ -255,14 +269,51 @@ def test_cells_are_made_when_there_is_a_place_for_them() -> None:
     def cells() -> Iterator[Cell]:
         for i in range(9):
             made.append(i)
-            yield Cell(f"c{i}", (i,), Fake([EVERY_BIT]), 3, frozenset(), True, N)
+            yield Cell(f"c{i}", (i,), partial(Fake, [EVERY_BIT]), 3, frozenset(), True, N)
 
     context = FakeContext(64)
     ended = 0
     for _ in Scheduler(context, n_seq=2).run(cells()):  # type: ignore[arg-type]
         ended += 1
-        assert len(made) <= ended + 2
+        assert len(made) <= ended + 2 + 2, "two run, two are made ready"
     assert ended == len(made) == 9
+
+
+def test_grammars_of_cells_to_come_are_compiled_while_others_are_decoded() -> None:
+    compiled = [Event() for _ in range(3)]
+    threads: list[str] = []
+
+    def made(i: int) -> Fake:
+        threads.append(current_thread().name)
+        compiled[i].set()
+        return Fake([EVERY_BIT])
+
+    class Patient(FakeContext):
+        def decode(self, entries: Sequence[llama.Entry]) -> np.ndarray:
+            token, place, *_ = entries[0]
+            if place == 0:
+                assert compiled[min(token + 1, 2)].wait(60), "the next one is not compiled"
+            return super().decode(entries)
+
+    cells = [Cell(f"{i}", (i,), partial(made, i), 3, frozenset(), True, N) for i in range(3)]
+    told_by(cells, Patient(), 1, fast=True)
+    assert len(threads) == 3, "each grammar is compiled once"
+    assert all(name.startswith("mask") for name in threads[1:])
+
+
+def test_cells_that_are_never_given_out_are_closed() -> None:
+    made: list[Fake] = []
+
+    def another() -> Fake:
+        made.append(Fake([EVERY_BIT]))
+        return made[-1]
+
+    cells = [Cell(f"{i}", (i,), another, 3 + i, frozenset(), True, N) for i in range(6)]
+    running = Scheduler(FakeContext(), n_seq=2).run(cells)  # type: ignore[arg-type]
+    given_out = next(running)
+    running.close()  # type: ignore[attr-defined]
+    assert len(made) >= 3
+    assert [one.closed for one in made] == [one is not given_out.matcher for one in made]
 
 
 def test_fault_of_a_mask_is_not_swallowed_by_its_thread() -> None:
@@ -323,7 +374,7 @@ class Real:
         return Cell(
             key=key,
             prompt=prompt_ids(self.model.vocab, self.vocabulary, None, prompt),
-            matcher=self.engine.compile(self.tables[builder], "lark", grammar),
+            compile=partial(self.engine.compile, self.tables[builder], "lark", grammar),
             max_tokens=limit,
             end_ids=self.vocabulary.end_ids,
             drop_on_error=drop,
@@ -349,7 +400,7 @@ class Real:
             )
             told = {one.key: one.transcript() for one in scheduler.run(cells)}
         for one in cells:
-            one.matcher.close()
+            one.close()
         assert len(told) == len(cells)
         return told
 

@@ -184,15 +184,14 @@ class Bench:
         cell = Cell(
             key="one",
             prompt=(0,),
-            matcher=self.compile(case),
+            compile=lambda: self.compile(case),
             max_tokens=case.max_tokens,
             end_ids=self.vocabulary.end_ids,
             drop_on_error=drop,
             n_vocab=self.vocabulary.n_tokens,
             first=case.tokens,
         )
-        with closing(cell.matcher):
-            cell.start()
+        with closing(cell):
             while cell.end is None:
                 logits = rng.standard_normal(self.vocabulary.n_tokens).astype(np.float32)
                 logits[[*never]] = -np.inf

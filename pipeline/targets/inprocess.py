@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 from pipeline import decode, llama, room
 from pipeline.builders import TokenTable
@@ -103,7 +104,7 @@ class InProcess:
                 stopwatch=self.stopwatch,
             )
             for cell in scheduler.run(self._cell(requests[i], prompts[i]) for i in order):
-                cell.matcher.close()
+                cell.close()
                 yield by_key[cell.key], cell.transcript()
 
     def _context(self, longest: int, n_cells: int) -> llama.Context:
@@ -130,12 +131,10 @@ class InProcess:
 
     def _cell(self, request: Request, prompt: tuple[int, ...]) -> decode.Cell:
         kind, text = request.case.grammar.engine_text()
-        with self._clock.on(request.unit):
-            matcher = self._engine.compile(self._tables[request.builder], kind, text)
         return decode.Cell(
             key=request.identity,
             prompt=prompt,
-            matcher=matcher,
+            compile=partial(self._engine.compile, self._tables[request.builder], kind, text),
             max_tokens=request.max_tokens,
             end_ids=self._vocabulary.end_ids,
             drop_on_error=self._decoding.drop_on_error,

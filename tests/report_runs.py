@@ -54,12 +54,57 @@ def step(of: Row, number: int, **values: Any) -> Row:
     return row("steps", step=number, **({name: of[name] for name in shared} | known | values))
 
 
+def walked(**values: Any) -> Row:
+    """A walk of a replay; right unless told otherwise."""
+    names = {"tokenizer": "t", "builder": "b", "collection": "s", "schema": "a", "instance": "i"}
+    known = {"split": "canonical", "valid": True, "verdict": "ok", "cause": "none", "reason": ""}
+    return row("replay", **(names | known | values))
+
+
+def replay(folder: Path) -> Path:
+    """A replay alone: a builder's fault, one of the engine, and a schema that got no walk."""
+    lost = {"verdict": "valid_refused", "reason": "refused", "culprit_step": 0}
+    mine = [
+        walked(builder="fixed"),
+        walked(builder="fixed", instance="j", verdict="invalid_accepted", cause="engine"),
+        walked(
+            builder="fixed",
+            schema="b",
+            instance="",
+            split="",
+            valid=None,
+            verdict="compile_refused",
+            cause="engine",
+            reason="no such keyword",
+        ),
+        walked(builder="unfixed"),
+        *(
+            walked(
+                builder="unfixed",
+                split=split,
+                cause="builder",
+                culprit=7,
+                true=b" x",
+                claimed=b"x",
+                **lost,
+            )
+            for split in ("greedy", "random")
+        ),
+    ]
+    times = [
+        row("replay_times", tokenizer="t", builder=b, schema="a", first_mask_us=9)
+        for b in ("fixed", "unfixed")
+    ]
+    return made(folder, {"replay": mine, "replay_times": times})
+
+
 def hostile(folder: Path, verdict: str = "unenforced") -> Path:
     """A run whose every text is out to break a page: names, bytes, reasons, reproducers."""
     cells: list[Row] = []
     steps: list[Row] = []
     tokens: list[Row] = []
     reproducers: list[Row] = []
+    replay: list[Row] = []
     for number, (name, text) in enumerate(HOSTILE.items()):
         said = text.decode("utf-8", "replace")
         one = cell(
@@ -93,7 +138,21 @@ def hostile(folder: Path, verdict: str = "unenforced") -> Path:
                 report=said,
             )
         )
+        replay.append(
+            walked(
+                **who,
+                schema=said,
+                instance=said,
+                verdict="valid_refused",
+                cause="builder",
+                reason=said,
+                culprit=number,
+                true=text,
+                claimed=text[1:],
+            )
+        )
     found = {"cells": cells, "steps": steps, "tokens": tokens, "reproducers": reproducers}
+    found["replay"] = replay
     return made(folder, found, refused=[HOSTILE["script"].decode(), "\x1b[31m"])
 
 

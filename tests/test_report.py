@@ -31,7 +31,7 @@ from report_runs import (
 
 from pipeline import commands_report
 from pipeline.__main__ import main
-from pipeline.report import NAVIGATION
+from pipeline.report import NAVIGATION, replayed
 from pipeline.report.looks import LOOKS, Group
 from pipeline.report.recipe import Recipe
 from pipeline.report.site import dumped, embedded
@@ -154,6 +154,26 @@ def test_repeats_of_one_cell_each_have_their_place_and_their_steps(tmp_path: Pat
     assert [[(s[1], s[8]) for s in one] for one in taken] == [[(7, "exact")], [(8, "unsound")]]
 
 
+def test_a_replay_tells_whose_fault_each_walk_is(tmp_path: Path) -> None:
+    report_runs.replay(tmp_path / "runs" / "a")
+    site = reported(tmp_path / "runs")
+    told = "fixed is at fault in none of 2 walks; unfixed is at fault in 2 of 3 walks."
+    assert f"Replay: {told}" in text(site, "index.html")
+    page = text(site, replayed.FILE)
+    assert told in page
+    assert "t fixed 2 2 1 none 1 compile_refused, 1 invalid_accepted 9 µs" in page
+    assert "t unfixed 1 3 1 2 valid_refused none 9 µs" in page
+    assert "2 walks token 7 x , claimed to be x" in page
+    shared = data(site, replayed.FILE, "data")["shared"]
+    rows = data(site, replayed.FILE, "rows")
+    assert [[shared[n] for n in one[1:8]] + one[8:] for one in rows] == [
+        ["unfixed", "a", "i", "greedy", "valid_refused", "builder", "refused", 7, " x", "x"],
+        ["unfixed", "a", "i", "random", "valid_refused", "builder", "refused", 7, " x", "x"],
+        ["fixed", "a", "j", "canonical", "invalid_accepted", "engine", "", 0, 0, 0],
+        ["fixed", "b", "", "", "compile_refused", "engine", "no such keyword", 0, 0, 0],
+    ], "the builders' faults first"
+
+
 # What is missing is said, on every page.
 
 
@@ -222,6 +242,7 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
             "index.html": ["There is nothing to show yet.", "No run was found."],
             "matrix.html": ["This run has no cells"],
             "tokens.html": [NO_TABLES],
+            "replay.html": ["This run replayed nothing."],
             "changes.html": [NOT_ASKED],
             "trend.html": ["there is no trend"],
         },

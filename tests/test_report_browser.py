@@ -195,6 +195,32 @@ def test_filter_search_and_keyboard_of_the_matrix(real: Path, watch: Watched) ->
     expect(tab).to_have_title("founding | enum under unfixed · run · byte-exact")
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_walks_of_a_replay_are_filtered_by_whose_fault_they_are(
+    width: int, browser: Browser, tmp_path: Path
+) -> None:
+    report_runs.replay(tmp_path / "runs" / "a")
+    context = browser.new_context(viewport={"width": width, "height": 844})
+    watch = watched(context)
+    tab = watch.open(reported(tmp_path / "runs") / "replay.html")
+    rows = tab.locator("#table tbody tr")
+    expect(rows).to_have_count(4)
+    expect(rows.first).to_contain_text("7  x as x")
+    expect(rows.first.locator("mark")).to_have_text(" ")
+    tab.get_by_label("Whose fault", exact=True).select_option("engine")
+    expect(rows).to_have_count(2)
+    tab.get_by_label("Verdict", exact=True).select_option("compile_refused")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("no such keyword")
+    tab.get_by_role("button", name="Clear").click()
+    expect(rows).to_have_count(4)
+    assert not tab.evaluate(TOO_WIDE)
+    found = Axe().run(tab).response["violations"]
+    assert [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")] == []
+    context.close()
+    assert watch.faults == []
+
+
 def test_a_cell_shows_the_token_that_did_it(real: Path, watch: Watched) -> None:
     file = next(real.glob("cells/*enum-unfixed*.html"))
     tab = watch.open(file, "#founding")

@@ -4,7 +4,7 @@ Pure rendering: it reads what `run` and `compare` wrote, judges nothing and chan
 
     found        the run, as far as it is there; what is missing, in words
     looks, words verdicts as colours and shapes; the run in one sentence, what to do next
-    overview, matrix, cells, tokens, changes, trend
+    overview, matrix, cells, tokens, replayed, changes, trend
                  one kind of page each: tables → a `site.Page`
     recipe       the command that makes a cell again
     charts       the plots
@@ -21,7 +21,7 @@ from typing import Any
 
 from pipeline.compare import Comparison
 from pipeline.errors import ReportError
-from pipeline.report import cells, changes, looks, matrix, overview, tokens, trend
+from pipeline.report import cells, changes, looks, matrix, overview, replayed, tokens, trend
 from pipeline.report.found import Found
 from pipeline.report.recipe import Recipe
 from pipeline.report.site import Page, Site
@@ -34,6 +34,7 @@ NAVIGATION = (
     ("index.html", "Overview"),
     ("matrix.html", "Matrix"),
     ("tokens.html", "Token tables"),
+    (replayed.FILE, "Replay"),
     (changes.FILE, "Before and after"),
     ("trend.html", "Trend"),
 )
@@ -79,6 +80,7 @@ def _pages(
     yield overview.page(run, made, compared=comparison is not None)
     yield matrix.page(run, made)
     yield from tokens.pages(run)
+    yield replayed.page(run)
     yield changes.page(run, made, comparison)
     yield trend.page(results)
     yield from cells.pages(run, made, _reproducers(run))

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline import summary
+from pipeline import summary, summary_replay
 from pipeline.report import words
 from pipeline.report.cells import Transcripts, name_of
 from pipeline.report.found import Found
@@ -105,6 +105,7 @@ def _grids(run: Found) -> list[dict[str, Any]]:
         for title, rows in (
             (summary.GREEDY, summary.greedy_loses(cells)),
             (summary.ENFORCED, summary.enforcement(cells)),
+            (summary_replay.REPLAYED, _replayed(run)),
         )
         if rows
     ]
@@ -131,6 +132,11 @@ def _grids(run: Found) -> list[dict[str, Any]]:
         ),
     ]
     return [*always[:1], *extra, *always[1:]]
+
+
+def _replayed(run: Found) -> list[list[str]]:
+    replay = run.table("replay")
+    return summary_replay.rows(replay, run.table("replay_times")) if replay.height else []
 
 
 def _grid(title: str, note: str, rows: list[list[str]], empty: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from pipeline.report import replayed
 from pipeline.report.found import Found
 from pipeline.report.looks import Group, look
 from pipeline.summary import by_builder
@@ -28,6 +29,8 @@ class Step:
 def headline(run: Found) -> str:
     """What the run says, in one sentence."""
     cells, tokenizers = run.cells, run.table("tokenizers")
+    if not cells.height and (walks := replayed.told(run.table("replay"))):
+        return f"Replay: {walks}"
     if not cells.height:
         return _audit_alone(tokenizers) if tokenizers.height else "There is nothing to show yet."
     right = cells.filter(verdict="ok").height
@@ -113,6 +116,11 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
         yield Step(
             "Look at the wrong tokens by kind of damage: one fault in a builder shows as one kind.",
             href="tokens.html",
+        )
+    if run.table("replay").filter(cause="builder").height:
+        yield Step(
+            "Look at the walks that a builder is to blame for, and at the token that did it.",
+            href=replayed.FILE,
         )
     if n := run.table("reproducers").height:
         yield Step(

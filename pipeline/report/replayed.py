@@ -1,0 +1,98 @@
+"""The replay: under each builder how many walks came out right, and every one that did not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from pipeline import summary_replay
+from pipeline.report.fitting import Index, Rows
+from pipeline.report.found import Found
+from pipeline.report.site import TABLE, Page
+from pipeline.visible import visible
+
+FILE = "replay.html"
+_CULPRITS = 8
+_BLAME = ("builder", "engine", "none")
+
+
+def page(run: Found) -> Page:
+    """`replay.html`."""
+    replay = run.table("replay")
+    grid = summary_replay.rows(replay, run.table("replay_times"))
+    shared = Index()
+    rows = Rows(_rows(_failed(replay), shared))
+    return Page(
+        file=FILE,
+        template="replay.html",
+        title="Replay",
+        needs=(TABLE,),
+        script="replay",
+        values={
+            "lead": told(replay),
+            "grid": [[visible(cell, 300) for cell in row] for row in grid],
+            "share": summary_replay.share(run.manifest)
+            if run.recorded("volatile", "replay_cpu_ns")
+            else "",
+            "culprits": list(_culprits(replay)),
+            "rows": rows,
+            "data": {"shared": shared.values},
+        },
+    )
+
+
+def told(replay: pl.DataFrame) -> str:
+    """What became of the walks, in one sentence; empty where there were none."""
+    walked = replay.filter(pl.col("split") != "")
+    said: list[str] = []
+    for builder in replay["builder"].unique(maintain_order=True).sort().to_list():
+        mine = walked.filter(builder=builder)
+        faults = replay.filter(builder=builder, cause="builder").height
+        name = visible(builder, 60)
+        said.append(
+            f"{name} is at fault in {faults:,} of {mine.height:,} walks"
+            if faults
+            else f"{name} is at fault in none of {mine.height:,} walks"
+        )
+    return f"{'; '.join(said)}." if said else ""
+
+
+def _failed(replay: pl.DataFrame) -> pl.DataFrame:
+    """What did not come out right, the builders' faults first."""
+    blame = pl.col("cause").replace_strict(_BLAME, range(len(_BLAME)), default=len(_BLAME))
+    return replay.filter(pl.col("verdict") != "ok").sort(blame, maintain_order=True)
+
+
+def _rows(failed: pl.DataFrame, shared: Index) -> Iterator[list[Any]]:
+    """[tokenizer, builder, schema, instance, split, verdict, cause, reason, token, true, claimed].
+
+    Texts by number; token and bytes 0 where no token is to blame.
+    """
+    for row in failed.iter_rows(named=True):
+        names = ("tokenizer", "builder", "schema", "instance", "split", "verdict", "cause")
+        yield [
+            *(shared[visible(row[name] or "", 120)] for name in names),
+            shared[visible(row["reason"] or "", 240)],
+            *(
+                (0, 0, 0)
+                if row["culprit"] is None
+                else (row["culprit"], visible(row["true"], 60), visible(row["claimed"], 60))
+            ),
+        ]
+
+
+def _culprits(replay: pl.DataFrame) -> Iterator[dict[str, Any]]:
+    """The tokens that builders got wrong, by the walks that each broke."""
+    by = ["tokenizer", "builder", "culprit", "true", "claimed"]
+    broke = replay.filter(pl.col("culprit").is_not_null() & (pl.col("true") != pl.col("claimed")))
+    counted = broke.group_by(by, maintain_order=True).len("n")
+    for row in counted.sort("n", descending=True, maintain_order=True).head(_CULPRITS).to_dicts():
+        yield {
+            "n": row["n"],
+            "token": row["culprit"],
+            **{
+                name: visible(row[name], 60) for name in ("tokenizer", "builder", "true", "claimed")
+            },
+        }

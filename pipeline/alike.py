@@ -31,7 +31,11 @@ class Difference:
 
 def differences(before: Side, after: Side, pairs: pl.DataFrame) -> list[Difference]:
     """Everything in which the sides are not alike; `pairs` is their full join."""
-    return [*_settings(before, after), *_definitions(before, after, pairs)]
+    return [
+        *_settings(before, after),
+        *_definitions(before, after, pairs),
+        *_schemas(before, after),
+    ]
 
 
 def _settings(before: Side, after: Side) -> Iterator[Difference]:
@@ -61,8 +65,27 @@ def _definitions(before: Side, after: Side, pairs: pl.DataFrame) -> Iterator[Dif
     ):
         names = pairs.filter(differ).select(name.alias("name"))["name"].unique().sort().to_list()
         if names:
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            yield Difference(kind, f"{len(names)} {words}: {', '.join(names[:_SHOWN])}{more}")
+            yield Difference(kind, f"{len(names)} {words}: {_some(names)}")
+
+
+def _schemas(before: Side, after: Side) -> Iterator[Difference]:
+    """Schemas that were replayed and are not the same on both sides."""
+    if not all(side.rows.get("replay") for side in (before, after)):
+        return
+    of = ["collection", "schema"]
+    was, now = (
+        side.table("replay").select(*of, "grammar_hash").drop_nulls("grammar_hash").unique(of)
+        for side in (before, after)
+    )
+    both = was.join(now, on=of, suffix="_after").sort(of)
+    other = both.filter(pl.col("grammar_hash") != pl.col("grammar_hash_after"))
+    if names := ["/".join(row) for row in other.select(of).iter_rows()]:
+        yield Difference("suites", f"{len(names)} schemas defined otherwise: {_some(names)}")
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _differ(name: str) -> pl.Expr:

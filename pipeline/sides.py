@@ -11,7 +11,7 @@ import contextlib
 import datetime
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,15 +110,26 @@ def load(asked: Asked, results_dir: Path) -> Side:
     there = tables.scan(folder, "cells").collect_schema().names()
     columns = [*CELLS, *({"repeat"} & set(there))]
     cells = whole(folder, "cells", manifest["rows"].get("cells"), columns)
+    builders = _builders(folder, manifest) if asked.builder else ()
     return Side(
         name=folder.name,
         folder=folder,
         part=asked.part(),
-        cells=narrowed(checked(cells, str(folder)), asked, str(folder)),
+        cells=narrowed(checked(cells, str(folder)), asked, str(folder), builders),
         versions=_versions(manifest),
         settings=_settings(manifest),
         rows=manifest["rows"],
     )
+
+
+def _builders(folder: Path, manifest: dict[str, Any]) -> set[str]:
+    """The builders whose tables were audited or replayed."""
+    named = [
+        whole(folder, table, manifest["rows"][table], ["builder"])["builder"]
+        for table in ("tokenizers", "replay")
+        if table in manifest["rows"]
+    ]
+    return {builder for column in named for builder in column}
 
 
 def whole(
@@ -177,13 +188,16 @@ def checked(cells: pl.DataFrame, where: str) -> pl.DataFrame:
     return cells
 
 
-def narrowed(cells: pl.DataFrame, asked: Asked, where: str) -> pl.DataFrame:
-    """Only the cells of the builder or target that was asked for."""
+def narrowed(
+    cells: pl.DataFrame, asked: Asked, where: str, builders: Iterable[str] = ()
+) -> pl.DataFrame:
+    """Only the cells of the builder or target that was asked for; `builders` are in other tables,
+    so that a run without cells has them too."""
     for name, value in asked.part().items():
-        there = cells[name].unique().sort().to_list()
+        there = {*cells[name].to_list(), *(builders if name == "builder" else ())}
         if value not in there:
             raise CompareError(
-                f"{where} has no {name} {value!r}; there is {', '.join(there) or 'none'}."
+                f"{where} has no {name} {value!r}; there is {', '.join(sorted(there)) or 'none'}."
             )
         cells = cells.filter(pl.col(name) == value)
     return cells

@@ -30,8 +30,15 @@ SCHEMA: dict[str, pl.DataType] = {
 """One row a finding. `change`: worse, removed, changed, added, better. `before`, `after`: the
 values, as UTF-8 where they are no bytes."""
 
-_FAULTS = {"tokens": "claimed"}
-"""Tables in which a row's presence is the fault, and the column that shows it."""
+_FAULTS = {"tokens"}
+"""Tables in which a row's presence is the fault."""
+
+_SHOWN = {"tokens": ["claimed"], "replay": ["verdict"]}
+"""Tables of which not every column is compared, and those that are."""
+
+_OF_TEXTS = ("replay",)
+"""Tables that hold no ids: other vocabularies are no hindrance. What they were given is compared
+by `alike`."""
 
 _IDS = {"bad_ids": ("worse", "better"), "allowed_ids": ("changed", "changed")}
 """Columns that are lists of ids: what an id means that came, and one that went."""
@@ -48,7 +55,7 @@ _FEWER_IS_BETTER = (
     *("n_emptied", "n_run_shortened", "n_other", "n_unsound", "n_incomplete"),
 )
 
-COMPARED = ("tokens", "masks", "tokenizers", "specials", "exactness", "strings")
+COMPARED = ("replay", "tokens", "masks", "tokenizers", "specials", "exactness", "strings")
 """Tables whose rows mean the same on both sides, the most telling first. The walks are not among
 them: where two masks differ, two walks go different ways."""
 
@@ -79,7 +86,7 @@ def changes(before: Side, after: Side) -> tuple[pl.DataFrame, list[str]]:
         notes.append(f"ids are not compared for {', '.join(other)}: not the same vocabulary")
     for table, (was, now) in pairs.items():
         key = [name for name in schemas.SORT_KEYS[table] if name not in drop]
-        if table != "tokenizers":
+        if table != "tokenizers" and table not in _OF_TEXTS:
             on = [name for name in key if name in same.columns]
             was, now = (rows.join(same.select(on), on=on, how="semi") for rows in (was, now))
         found += [_shaped(part, table, key) for part in _table(table, was, now, key)]
@@ -141,15 +148,13 @@ def _table(
             for rows, less, change in ((each[1], each[0], came), (each[0], each[1], went)):
                 gone = rows.join(less, on=[*key, "token"], how="anti")
                 yield gone.with_columns(change=pl.lit(change), column=pl.lit(ids))
-    columns = [
+    columns = _SHOWN.get(table) or [
         name
         for name, kind in was.schema.items()
         if name in now.columns
         and name not in (*key, *PARTS, *_NOT_COMPARED)
         and not isinstance(kind, pl.List)
     ]
-    if shown := _FAULTS.get(table):
-        columns = [shown]
     carried = [name for name in ("true",) if name in was.columns and name in now.columns]
     left, right = (rows.select(*key, *carried, *columns, there=pl.lit(True)) for rows in (was, now))
     pairs = left.join(right, on=key, how="full", coalesce=True, suffix="_after", nulls_equal=True)

@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 
 import polars as pl
 import pytest
-from compare_runs import FIXTURES, copied, failing, made, matrix, matrix_run  # noqa: F401
+import report_runs
+from compare_runs import FIXTURES, Edit, copied, failing, made, matrix, matrix_run  # noqa: F401
 from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -221,7 +222,8 @@ def test_an_older_schema_version_is_converted(
     tmp_path: Path, capsys: Out, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(table: str, data: pl.LazyFrame) -> pl.LazyFrame:
-        return data.with_columns(pl.col("verdict").str.replace("ok", "truncated"))
+        verdict = pl.col("verdict").str.replace("ok", "truncated")
+        return data.with_columns(verdict) if table == "cells" else data
 
     old = copied(tmp_path / "old", lambda cells: cells)
     monkeypatch.setattr(schemas, "SCHEMA_VERSION", schemas.SCHEMA_VERSION + 1)
@@ -480,6 +482,48 @@ def test_runs_of_audit_alone_are_compared_by_their_tables(tmp_path: Path, capsys
     less = copied(tmp_path / "c", lambda rows: rows.tail(9), table="tokens", source=audits[0])
     assert ran(capsys, *both(less, audits[0]))[0] == 1
     assert ran(capsys, *both(audits[0], less))[0] == 0
+
+
+def test_a_replay_is_gated_without_cells(tmp_path: Path, capsys: Out) -> None:
+    run = report_runs.replay(tmp_path / "a")
+    sides = ("before.builder=fixed", "after.builder=unfixed")
+    code, out, _ = ran(capsys, f"run={run}", *sides)
+    assert code == 1
+    for split in ("greedy", "random"):
+        assert f"replay t s/a/i/{split}: verdict added: the row" in out
+    assert "replay t s/a/j/canonical: verdict removed: the row" in out
+    worse = copied(
+        tmp_path / "b",
+        lambda rows: rows.with_columns(verdict=pl.lit("valid_refused")),
+        table="replay",
+        source=run,
+    )
+    code, out, _ = ran(capsys, *both(run, worse))
+    assert code == 1
+    assert "replay t fixed s/a/i/canonical: verdict worse: ok → valid_refused" in out
+    code, out, _ = ran(capsys, *both(worse, run))
+    assert (code, "better: valid_refused → ok" in out) == (0, True)
+
+
+def test_a_schema_that_is_not_the_same_is_refused(tmp_path: Path, capsys: Out) -> None:
+    def hashed(value: str) -> Edit:
+        return lambda rows: rows.with_columns(grammar_hash=pl.lit(value))
+
+    run = report_runs.replay(tmp_path / "run")
+    was, now = (
+        copied(tmp_path / value, hashed(value), table="replay", source=run) for value in "xy"
+    )
+    code, _, err = ran(capsys, *both(was, now))
+    assert code == 2
+    assert "suites: 2 schemas defined otherwise: s/a, s/b" in err
+    assert ran(capsys, *both(was, now), "allow=[suites]")[0] == 0
+
+
+def test_a_builder_that_neither_table_has_is_named(tmp_path: Path, capsys: Out) -> None:
+    run = report_runs.replay(tmp_path / "a")
+    code, _, err = ran(capsys, f"run={run}", "before.builder=fixed", "after.builder=none")
+    assert code == 2
+    assert "has no builder 'none'; there is fixed, unfixed." in err
 
 
 def test_ids_of_another_vocabulary_are_not_compared(tmp_path: Path) -> None:

@@ -101,6 +101,7 @@ class Sweep:
         arguments = self._command.arguments
         journal.claim(self._folder, self._command)
         self._invocation = os.environ[journal.INVOCATION]
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that is started calls nobody
         try:
             _hydra(self._job, arguments)
         except PipelineError as error:

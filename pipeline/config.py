@@ -238,7 +238,7 @@ class Settings:
     results_dir: str = "results"
     stages: list[str] | None = None
     """Of `audit` (token tables and masks), `generate` and `replay` (instances of collections);
-    null for all, and then generate takes suites and collections of prompts, but no others."""
+    null for all, and then generate takes suites and prompts; other collections for servers only."""
 
     @property
     def folder(self) -> Path:

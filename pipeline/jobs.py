@@ -9,7 +9,7 @@ from pipeline import importers, provenance, sources, suites, units
 from pipeline.config import STAGES, Settings, SuiteConfig, data_folder
 from pipeline.errors import ConfigError
 from pipeline.importers import Item
-from pipeline.job_target import SENTINEL, TargetRef
+from pipeline.job_target import IN_PROCESS, SENTINEL, TargetRef
 from pipeline.journal import file_name
 from pipeline.worker import CollectionRef, FileRef, Job, SuiteRef
 
@@ -90,9 +90,9 @@ def _path(name: str, suite: SuiteConfig) -> Path:
 
 
 def _generates(settings: Settings, layout: str) -> bool:
-    """Whether a collection is generated from, and not only replayed."""
+    """Whether a collection is generated from, and not only replayed, which no server can be."""
     if settings.stages is None:
-        return importers.get(layout).prompted
+        return importers.get(layout).prompted or settings.target.name != IN_PROCESS
     return "generate" in settings.stages
 
 

@@ -196,10 +196,9 @@ def test_ids_given_twice_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "p.ndjson", json.dumps({"prompt": "a"}))
     path.unlink()
     write(tmp_path / "q" / "p.jsonl", "{}")
-    assert len(importers.find("jsonl", tmp_path)) == 2
     write(tmp_path / "q" / "p.ndjson", "{}")
     with pytest.raises(SuiteError, match="two of its items have the id 'q/p#1'"):
-        importers.find("jsonl", tmp_path / ".")
+        importers.find("jsonl", tmp_path)
 
 
 def test_the_first_so_many_of_a_file_are_its_first_lines(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from pipeline import (
 )
 from pipeline.constraint import Llguidance
 from pipeline.errors import LoadRefused, PipelineError, SuiteError
+from pipeline.importers import cases
 from pipeline.limits import Clock
 from pipeline.stages import audit, field, generate, place, remote, replay, walk
 from pipeline.stages.workbench import Workbench
@@ -179,12 +180,12 @@ def _imported(job: Job, reference: SuiteRef, layout: str, ids: Sequence[str]) ->
             if name not in items:
                 raise SuiteError(f"{reference.path}: {name} is not there any more.")
             entry = importers.read(layout, items[name], job.constraint)
-            case = importers.case(reference.name, items[name], entry, job.prompt)
+            case = cases.case(reference.name, items[name], entry, job.prompt)
         except SuiteError as error:
-            case = importers.refused(reference.name, name, str(error))
+            case = cases.refused(reference.name, name, str(error))
         if not case.refused and not job.target.carries(case.grammar.kind):
             reason = f"target={job.target.name} carries JSON Schemas only"
-            case = importers.refused(reference.name, name, reason)
+            case = cases.refused(reference.name, name, reason)
         yield case
 
 

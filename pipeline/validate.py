@@ -14,6 +14,7 @@ from typing import Any, cast
 from jsonschema import Draft202012Validator, SchemaError
 from jsonschema.protocols import Validator
 from jsonschema.validators import validator_for
+from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY, specification_with
 
@@ -201,7 +202,7 @@ def _not_this_json(schema: dict[str, Any], output: bytes, *, compact: bool) -> s
 def _violation(schema: dict[str, Any], value: Any) -> str | None:
     """The schema's first complaint; that it cannot be applied to this value is one too."""
     # The registry is given because jsonschema's default one would fetch a remote $ref.
-    validator = cast(Validator, _draft(schema)(schema, registry=EMPTY_REGISTRY))
+    validator = _draft(schema)(schema, registry=EMPTY_REGISTRY)
     try:
         error = next(validator.iter_errors(value), None)
     except (ArithmeticError, RecursionError, Unresolvable, re.error) as failure:
@@ -237,15 +238,17 @@ def _draft(schema: dict[str, Any]) -> type[Validator]:
 
 def _broken_reference(schema: dict[str, Any]) -> str | None:
     """The first `$ref` that does not lead to a schema, or does so through a network; or None."""
-    validator, specification = _draft(schema), DRAFT202012
+    validator, specification = _draft(schema), cast(Any, DRAFT202012)
     if validator is not Draft202012Validator:
         specification = specification_with(schema["$schema"])
-    top = specification.create_resource(schema)
-    todo = [(top, EMPTY_REGISTRY.with_resource(top.id() or "", top).resolver(top.id() or ""))]
+    top: Resource[Any] = specification.create_resource(schema)
+    registry: Registry[Any] = EMPTY_REGISTRY
+    todo = [(top, registry.with_resource(top.id() or "", top).resolver(top.id() or ""))]
     judged: set[int] = set()
     while todo:
         part, resolver = todo.pop()
-        contents: dict[str, Any] = part.contents if isinstance(part.contents, dict) else {}
+        said: Any = part.contents
+        contents = cast(dict[str, Any], said if isinstance(said, dict) else {})
         for reference in (contents[key] for key in ("$ref", "$dynamicRef") if key in contents):
             try:
                 found = resolver.lookup(reference)

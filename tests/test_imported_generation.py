@@ -90,6 +90,19 @@ def test_shards_generate_what_the_whole_run_does(tmp_path: Path, schemas: Finish
         assert done.table(table).equals(schemas.table(table)), table
 
 
+def test_a_server_is_asked_for_prompts_too_and_what_it_cannot_be_told_is_a_row(
+    tmp_path: Path,
+) -> None:
+    arguments = ["grammar=jsonl", f"grammar.path={COLLECTIONS / 'prompts.jsonl'}"]
+    done = pipeline(tmp_path, "run", "target=openai", *arguments)
+    assert done.code == 0, done.err
+    rows = {row["case"]: row for row in done.table("cells").iter_rows(named=True)}
+    assert rows["prompts#capital"]["verdict"] in ("ok", "truncated")
+    for name in ("prompts#greeting", "prompts#yes_or_no", "prompts#sum"):
+        assert rows[name]["verdict"] == "grammar_error"
+        assert rows[name]["reason"] == "target=openai carries JSON Schemas only"
+
+
 @pytest.mark.parametrize(
     ("argument", "words"),
     [

@@ -47,7 +47,7 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
                          builders from released packages, each in a process of its own
     engines/, foreign_engine, engine_probe
                          released engines' own masks, and what is wrong with them by kind
-    importers/           suites of others, read where they lie; one file per layout
+    importers/           suites of others, read where they lie; one file per layout; as cases
     suites               prompt + grammar + independent checker, from `datasets/`
     constraint           grammar over token table → masks; the engine protocol
     oracle               the same grammar over single bytes; never sees a token table

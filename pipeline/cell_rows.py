@@ -6,6 +6,7 @@ from pipeline import provenance
 from pipeline.job_target import TargetRef
 from pipeline.suites import Case
 from pipeline.targets import Request
+from pipeline.verdict import Cause, End, Verdict
 from pipeline.worker import Job, Row
 
 OUTCOME = (
@@ -64,6 +65,16 @@ def cell_row(
         "device": device,
         **dict.fromkeys(OUTCOME),
         **made_by,
+    }
+
+
+def untried(request: Request) -> Row:
+    """The outcome of an imported case that cannot be tried."""
+    return {
+        "verdict": Verdict.GRAMMAR_ERROR.value,
+        "cause": Cause.GRAMMAR.value,
+        "reason": request.case.refused,
+        "ended": End.REFUSED.value,
     }
 
 

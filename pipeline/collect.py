@@ -34,22 +34,14 @@ class Found:
 def find(folder: Path) -> Found:
     """The parts in a run's folder; raises `ResultsError` for parts of different runs."""
     groups, busy = journal.groups(folder)
-    missing = [f"{name} is being written by another process" for name in busy]
+    missing = [f"{path.stem} is being written by another process" for path in busy]
     missing += [f"{g.path.stem} is not finished" for g in groups if not g.closed]
-    shards: dict[str, set[int]] = {}
     for group in groups:
         _same(groups[0], group)
-        index, count = _shard(group)
-        if count > 1:
-            shards.setdefault(group.path.stem.rpartition("--")[0], set()).add(index)
-    for name, there in shards.items():
-        count = _shard(groups[0])[1]
-        lacking = [n for n in range(count) if n not in there]
-        missing += [
-            f"{name}: shard {n} of {count} has not begun"
-            for n in lacking
-            if f"{name}--{n}of{count}" not in busy
-        ]
+    begun = {group.name for group in groups} | {journal.job_name(path) for path in busy}
+    command = journal.asked(folder)
+    wanted = [" ".join(job) for job in command.jobs] if command is not None else []
+    missing += [f"{name} has not begun" for name in wanted if name not in begun]
     return Found(groups, missing)
 
 
@@ -63,11 +55,6 @@ def _same(one: Group, other: Group) -> None:
                 f"run: {key} is {here} in the one and {there} in the other. Remove the one that is "
                 "not of this run."
             )
-
-
-def _shard(group: Group) -> tuple[int, int]:
-    """Which shard of how many a part is."""
-    return tuple(int(group.identity[f"shard.{key}"]) for key in ("index", "count"))  # pyright: ignore[reportReturnType]
 
 
 def finish(folder: Path, *, interrupted: bool = False) -> dict[str, Any]:

@@ -7,7 +7,16 @@ import signal
 from pathlib import Path
 
 from pipeline import config, prefix, resume, sources
-from pipeline.commands_sweep import Sweep, complain, given, many, nothing_done, options, results_dir
+from pipeline.commands_sweep import (
+    Sweep,
+    complain,
+    given,
+    jobs,
+    many,
+    nothing_done,
+    options,
+    results_dir,
+)
 from pipeline.errors import PipelineError
 from pipeline.journal import Command
 
@@ -42,7 +51,10 @@ def _command(name: str, arguments: list[str]) -> Command:
     count = given(overrides, "shard.count")
     if many(flags) and count and given(overrides, "shard.index") is None:
         overrides.append(f"shard.index=range({count})")
-    return Command(name, (*overrides, *flags), str(Path.cwd()))
+    elif count and given(overrides, "shard.index") is None:
+        overrides.append("shard.index=0")
+    given_all = (*overrides, *flags)
+    return Command(name, given_all, str(Path.cwd()), jobs(given_all))
 
 
 def _is_override(argument: str) -> bool:
@@ -52,7 +64,8 @@ def _is_override(argument: str) -> bool:
 _KEYS = """\
 model.path, tokenizer.path, grammar.path (your own files, with =path),
 tokenizer.prefix_scheme={schemes}, grammar.limit=null, grammar.sample=null, grammar.seed=0,
-grammar.cases=[], shard.count=1, shard.index=0, hydra/launcher={launchers} (with -m),
+grammar.cases=[], grammar.prompt="One example:", grammar.constraint=null,
+shard.count=1, shard.index=0, hydra/launcher={launchers} (with -m),
 stages=[audit,generate,replay], runtime.n_seq=0, runtime.n_threads=0,
 runtime.memory_limit=null (GiB), runtime.llama_lib=null,
 runtime.llguidance_lib=null, target.url=null, target.command=null, target.label=<program>,

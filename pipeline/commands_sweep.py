@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import math
 import os
 import signal
@@ -11,10 +12,13 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, Override
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
@@ -37,7 +41,7 @@ class Sweep:
         asked = {"-c", "--cfg", "-i", "--info"} & set(command.arguments)
         self._launched = self._many and launcher != "basic" and not asked
         """Whether the jobs run in other processes, perhaps on other machines."""
-        self._shard = not self._many and given(command.arguments, "shard.count") is not None
+        self._shard = among_shards(command.arguments)
         self._process = os.getpid()
         self._invocation = ""
         self._begun = time.monotonic()
@@ -53,7 +57,7 @@ class Sweep:
             for each in before:
                 signal.signal(each, self._interrupt)
             if self._shard:
-                journal.among_shards(self._command)
+                journal.share(self._command)
             with contextlib.suppress(KeyboardInterrupt):
                 self._launch() if self._launched else _hydra(self._job, self._command.arguments)
             for each in before:
@@ -97,6 +101,7 @@ class Sweep:
         arguments = self._command.arguments
         journal.claim(self._folder, self._command)
         self._invocation = os.environ[journal.INVOCATION]
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that is started calls nobody
         try:
             _hydra(self._job, arguments)
         except PipelineError as error:
@@ -118,7 +123,8 @@ class Sweep:
         os.chdir(self._command.folder)
         settings = config.settings(composed)
         deadline = time.monotonic() + (settings.run.budget or math.inf)
-        run.execute(settings, self._command, deadline, keep_refused=True)
+        name = job_name(self._command)
+        run.execute(settings, self._command, deadline, name=name, keep_refused=True)
 
     def _interrupt(self, number: int, _: object) -> None:
         self._signal = 128 + number  # as shells have it
@@ -136,7 +142,8 @@ class Sweep:
             budget = settings.run.budget
             deadline = None if budget is None else self._begun + budget
             self._used.append(settings)
-            run.execute(settings, self._command, deadline, keep_refused=self._many)
+            name = job_name(self._command)
+            run.execute(settings, self._command, deadline, name=name, keep_refused=self._many)
         except ResultsError as error:  # then no other job could be written either
             self._fatal = error
         except PipelineError as error:
@@ -163,6 +170,47 @@ def given(overrides: Sequence[str], key: str) -> str | None:
 
 def many(arguments: Sequence[str]) -> bool:
     return bool({"-m", "--multirun"} & set(arguments))
+
+
+def among_shards(arguments: Sequence[str]) -> bool:
+    """Whether the command does one shard of each of its jobs, and others do the others."""
+    index = given(arguments, "shard.index")
+    alone = not many(arguments) or (index or "").isdecimal()
+    return alone and given(arguments, "shard.count") is not None
+
+
+def jobs(arguments: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """The jobs of a command, each as the overrides that are its own; of a plain one none.
+
+    Those of shards that other commands do are among them.
+    """
+    overrides = [argument for argument in arguments if not argument.startswith("-")]
+    if among_shards(arguments):
+        overrides = [o for o in overrides if not o.startswith("shard.index=")]
+        overrides.append(f"shard.index=range({given(arguments, 'shard.count')})")
+    elif not many(arguments):
+        return ()
+    with contextlib.suppress(HydraException):  # said once the command is composed
+        swept = [
+            [f"{one.get_key_element()}={value}" for value in _values(one)]
+            for one in OverridesParser.create().parse_overrides(overrides)
+            if one.is_sweep_override()
+        ]
+        return tuple(itertools.product(*swept)) if swept else ()
+    return ()
+
+
+def _values(sweep: Override) -> Iterable[str]:
+    value = sweep.value()
+    if isinstance(value, Glob):
+        return value.filter(options(sweep.key_or_group))
+    return sweep.sweep_string_iterator()
+
+
+def job_name(command: Command) -> str:
+    """Which of a command's jobs this process is at; empty where there is but one."""
+    task = {*HydraConfig.get().overrides.task}
+    return next((" ".join(job) for job in command.jobs if task.issuperset(job)), "")
 
 
 def results_dir(overrides: Sequence[str]) -> str:

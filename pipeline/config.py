@@ -119,6 +119,10 @@ class GrammarConfig:
     seed: int = 0
     cases: list[str] = field(default_factory=list[str])
     """Only cases with these ids, such as [founding]; all where empty."""
+    prompt: str = "One example:"
+    """Of items of collections that bring none; {grammar} in it stands for the grammar's text."""
+    constraint: str | None = None
+    """A JSON Schema (.json), Lark (.lark) or GBNF (.gbnf) file for prompts without a grammar."""
 
 
 @dataclass
@@ -232,8 +236,9 @@ class Settings:
     shard: ShardConfig = field(default_factory=ShardConfig)
     run: RunConfig = field(default_factory=RunConfig)
     results_dir: str = "results"
-    stages: list[str] = field(default_factory=lambda: ["audit", "generate", "replay"])
-    """`audit` (token tables and masks), `generate` (the suites), `replay` (the collections)."""
+    stages: list[str] | None = None
+    """Of `audit` (token tables and masks), `generate` and `replay` (instances of collections);
+    null for all, and then generate takes suites and prompts; other collections for servers only."""
 
     @property
     def folder(self) -> Path:
@@ -252,7 +257,7 @@ _CHOICES = {
     "engine.oracle": ("auto", "off", "first", "every"),
     "tokenizer.prefix_scheme": (prefix.AUTO, *prefix.SpmPrefixScheme),
 }
-_STAGES = ("audit", "generate", "replay")
+STAGES = ("audit", "generate", "replay")
 
 
 def settings(composed: DictConfig) -> Settings:
@@ -275,9 +280,9 @@ def settings(composed: DictConfig) -> Settings:
             raise ConfigError(
                 f"audit.engines: {engine!r} is not known; there is {', '.join(ENGINES)}."
             )
-    for stage in made.stages:
-        if stage not in _STAGES:
-            raise ConfigError(f"stages: {stage!r} is not known; there is {', '.join(_STAGES)}.")
+    for stage in made.stages or ():
+        if stage not in STAGES:
+            raise ConfigError(f"stages: {stage!r} is not known; there is {', '.join(STAGES)}.")
     for key, value, least in (
         ("runtime.n_seq", made.runtime.n_seq, 0),
         ("runtime.n_threads", made.runtime.n_threads, 0),
@@ -297,6 +302,8 @@ def settings(composed: DictConfig) -> Settings:
     ):
         if value is not None and value < least:
             raise ConfigError(f"{key}={value} is too small; the least is {least}.")
+    if not made.grammar.prompt:
+        raise ConfigError("grammar.prompt is empty; a model needs something to go on from.")
     if made.shard.index >= made.shard.count:
         raise ConfigError(
             f"shard.index={made.shard.index} is none of {made.shard.count} shards: they are "

@@ -15,6 +15,7 @@ from pipeline.builders import TokenTable
 from pipeline.decode import Origin, Transcript
 from pipeline.oracle import ByteGrammar, TokenOracle
 from pipeline.suites import Case
+from pipeline.validate import Unchecked
 from pipeline.verdict import Bytes, Cause, End, Facts, Lost, Verdict, judge
 from pipeline.vocabulary import UNRENDERED, Vocabulary
 
@@ -45,6 +46,7 @@ Control = Callable[[], bool]
 class _Evidence:
     """What is known of a cell before its cause and reason are told."""
 
+    case: Case
     transcript: Transcript
     vocabulary: Vocabulary
     table: TokenTable
@@ -92,7 +94,7 @@ class _Evidence:
         if verdict is Verdict.IMPOSSIBLE:
             return self.nothing_fits or Cause.UNKNOWN
         if self.lost is Lost.COMPILE:
-            return Cause.GRAMMAR
+            return does_not_compile(self.case)
         steps, culprit, loss = self.transcript.steps, self.culprit, self.transcript.loss
         if culprit is None:
             return Cause.UNKNOWN
@@ -190,13 +192,14 @@ def evaluate(
     output = b"".join(pieces)
     state, n_legal = state_of(grammar, output)
     evidence = _Evidence(
+        case=case,
         transcript=transcript,
         vocabulary=vocabulary,
         table=table,
         pieces=pieces,
         state=state,
         n_legal=n_legal,
-        objection=validate.check(case.check, output),
+        objection=objection_of(case, output, state),
         control=control,
         nothing_fits=_nothing_fits(transcript, pieces, grammar, oracle),
     )
@@ -219,6 +222,18 @@ def evaluate(
         culprit=None if verdict is Verdict.OK else evidence.culprit,
         reason=evidence.reason(verdict),
     )
+
+
+def objection_of(case: Case, output: bytes, state: Bytes) -> str | None:
+    """What the independent checker says against an output; where there is none, the grammar."""
+    if isinstance(case.check, Unchecked):
+        return None if state is Bytes.VALID else "the grammar over bytes does not accept it"
+    return validate.check(case.check, output)
+
+
+def does_not_compile(case: Case) -> Cause:
+    """Whose fault that is: whoever wrote a suite can mend it, a schema of others is as it is."""
+    return Cause.ENGINE if case.imported else Cause.GRAMMAR
 
 
 def state_of(grammar: ByteGrammar, output: bytes) -> tuple[Bytes, int | None]:

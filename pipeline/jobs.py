@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipeline import importers, provenance, sources, suites, units
-from pipeline.config import Settings, SuiteConfig, data_folder
+from pipeline.config import STAGES, Settings, SuiteConfig, data_folder
 from pipeline.errors import ConfigError
 from pipeline.importers import Item
-from pipeline.job_target import SENTINEL, TargetRef
+from pipeline.job_target import IN_PROCESS, SENTINEL, TargetRef
 from pipeline.journal import file_name
 from pipeline.worker import CollectionRef, FileRef, Job, SuiteRef
 
@@ -51,6 +51,8 @@ def chosen(settings: Settings) -> Chosen:
             names = tuple(item.id for item in items)
             collections.append(CollectionRef(name, suite.layout, str(path), names))
             costs.append(tuple(item.size for item in items))
+            if _generates(settings, suite.layout):
+                refs.append(SuiteRef(str(path), names, name, suite.layout))
             hashes[f"collection {name}"] = importers.content_hash(items)[:16]
         known |= {*ids}
     if target.remote and not any(suite.cases for suite in refs):
@@ -60,6 +62,8 @@ def chosen(settings: Settings) -> Chosen:
         )
     if missing := sorted(set(grammar.cases) - known):
         raise ConfigError(f"grammar.cases: no chosen suite has a case {', '.join(missing)}.")
+    if grammar.constraint is not None:
+        hashes[f"constraint {grammar.constraint}"] = _file_hash(Path(grammar.constraint))
     names = [suite.name for suite in refs]
     if len(set(names)) < len(names):
         raise ConfigError(f"two of the chosen suite files are named alike: {', '.join(names)}.")
@@ -85,6 +89,22 @@ def _path(name: str, suite: SuiteConfig) -> Path:
     return (Path(suite.file) if own else dataset(suite.file)).absolute()
 
 
+def _generates(settings: Settings, layout: str) -> bool:
+    """Whether a collection is generated from, and not only replayed, which no server can be."""
+    if settings.stages is None:
+        return importers.get(layout).prompted or settings.target.name != IN_PROCESS
+    return "generate" in settings.stages
+
+
+def _file_hash(constraint: Path) -> str:
+    if not constraint.is_file() or constraint.suffix not in (".json", ".lark", ".gbnf"):
+        raise ConfigError(
+            f"grammar.constraint={constraint} is no file with a grammar: give a JSON Schema "
+            "(.json), a Lark (.lark) or a GBNF (.gbnf) file."
+        )
+    return provenance.file_sha256(constraint)[:16]
+
+
 def _how_many(settings: Settings) -> tuple[int | None, int | None, int]:
     return settings.grammar.limit, settings.grammar.sample, settings.grammar.seed
 
@@ -104,18 +124,27 @@ def dataset(file: str) -> Path:
     return (data_folder("datasets") / file).absolute()
 
 
-def shard(whole: Job, costs: tuple[tuple[int, ...], ...], count: int, index: int) -> Job:
+def shard(whole: Job, chosen: Chosen, count: int, index: int) -> Job:
     """The part of a job that falls to a shard; all parts together are the job."""
     if count == 1:
         return whole
-    kept = set(units.even([cost for one in costs for cost in one], count, index))
-    collections: list[CollectionRef] = []
+    kept = set(units.even([cost for one in chosen.costs for cost in one], count, index))
+    mine: dict[str, tuple[str, ...]] = {}
     at = 0
-    for collection in whole.collections:
-        ids = [name for n, name in enumerate(collection.ids, start=at) if n in kept]
-        collections.append(replace(collection, ids=tuple(ids)))
+    for collection in chosen.collections:
+        ids = (name for n, name in enumerate(collection.ids, start=at) if n in kept)
+        mine[collection.name] = tuple(ids)
         at += len(collection.ids)
-    return replace(whole, collections=tuple(collections), others=units.others(whole, count, index))
+    dealt = replace(whole, suites=tuple(one for one in whole.suites if one.layout is None))
+    return replace(
+        whole,
+        collections=tuple(replace(one, ids=mine[one.name]) for one in whole.collections),
+        suites=tuple(
+            one if one.layout is None else replace(one, cases=mine[one.name])
+            for one in whole.suites
+        ),
+        others=units.others(dealt, count, index),
+    )
 
 
 def job(settings: Settings, chosen: Chosen) -> Job:
@@ -139,7 +168,7 @@ def job(settings: Settings, chosen: Chosen) -> Job:
     label = settings.target.label or settings.target.name
     log = settings.folder / "parts" / f"{file_name(f'{model.name}--{name}--{label}')}.log"
     target = settings.target.ref(log)
-    if target.remote and "generate" not in settings.stages:
+    if target.remote and "generate" not in (settings.stages or STAGES):
         raise ConfigError("A server's token table is not seen: audit goes with target=inprocess.")
     strings = settings.audit.strings_suite
     return Job(
@@ -179,6 +208,8 @@ def job(settings: Settings, chosen: Chosen) -> Job:
         llama_lib=settings.runtime.llama_lib,
         llguidance_lib=settings.runtime.llguidance_lib,
         references=tuple(settings.audit.references),
+        prompt=settings.grammar.prompt,
+        constraint=_absolute(settings.grammar.constraint),
     )
 
 
@@ -189,13 +220,17 @@ def _stages(settings: Settings, chosen: Chosen) -> tuple[str, ...]:
         for stage, some in (("generate", chosen.suites), ("replay", chosen.collections))
         if not some
     }
-    stages = tuple(stage for stage in settings.stages if stage not in idle)
+    stages = tuple(stage for stage in settings.stages or STAGES if stage not in idle)
     if not stages:
         raise ConfigError(
-            f"stages={settings.stages}: nothing is chosen for it. generate takes suites, replay "
-            "takes collections, such as grammar=maskbench grammar.path=FOLDER."
+            f"stages={settings.stages}: nothing is chosen for it. replay takes collections, such "
+            "as grammar=maskbench grammar.path=FOLDER."
         )
     return stages
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(Path(path).absolute())
 
 
 def _text(name: str) -> str:

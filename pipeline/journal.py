@@ -55,6 +55,9 @@ class Command:
     """Overrides and flags as Hydra takes them."""
     folder: str
     """The working folder: relative paths among the arguments start there."""
+    jobs: tuple[tuple[str, ...], ...] = ()
+    """Where it asks for several jobs, the overrides that are each one's own, such as
+    `tokenizer=llama_spm` and `shard.index=0`; every one of them makes a group."""
 
 
 class Group:
@@ -73,6 +76,8 @@ class Group:
         """Why its input could not be used, where it was closed for that."""
         self.lost = 0
         """Units that ended without a result of their own."""
+        self.name = ""
+        """Which of the command's jobs it is: the overrides of its own, with spaces between."""
         self.identity: dict[str, str] = {}
         """What the group's rows depend on, by the names people know it by."""
         self.jobs: list[dict[str, Any]] = []
@@ -85,11 +90,12 @@ class Group:
         if path.exists():
             self._read()
 
-    def begin(self, job: Job, identity: Mapping[str, str]) -> None:
+    def begin(self, job: Job, identity: Mapping[str, str], name: str = "") -> None:
         """Say what the group is; a group that has begun goes on."""
         if not self.path.exists():
-            self.identity = dict(identity)
-            self.write({"type": "job", "job": asdict(job), "identity": self.identity})
+            self.identity, self.name = dict(identity), name
+            said = {"type": "job", "name": name, "identity": self.identity, "job": asdict(job)}
+            self.write(said)
 
     def finish(
         self, unit: Unit, rows: Iterable[tuple[str, list[Row]]], *, lost: bool = False
@@ -146,7 +152,7 @@ class Group:
                 match message:
                     case {"type": "job", "job": job, "identity": identity}:
                         self.jobs.append(job)
-                        self.identity = identity
+                        self.identity, self.name = identity, message["name"]
                     case {"type": "hello"}:
                         self.hellos.append(message)
                     case {"type": "spent"}:
@@ -200,7 +206,7 @@ def claim(folder: Path, command: Command) -> None:
         raise unwritable(folder, error) from None
 
 
-def among_shards(command: Command) -> None:
+def share(command: Command) -> None:
     """Make this process one of many, on any machine, that each do a shard of one run."""
     common = sorted(a for a in command.arguments if not a.startswith("shard.index="))
     said = json.dumps([command.name, common])
@@ -209,20 +215,18 @@ def among_shards(command: Command) -> None:
 
 def reclaim(folder: Path) -> Command:
     """Take over a run whose command has ended; gives that command."""
-    path = folder / "parts" / "command.json"
     with contextlib.suppress(OSError):
         if (folder / "parts" / "owner").read_text("utf-8").startswith(_SHARDS):
             raise ConfigError(
                 f"{folder} is made of shards that are commands of their own: to go on with one, "
                 "give its command again. `python -m pipeline collect` says which are missing."
             )
-    try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-        command = Command(found["name"], tuple(found["arguments"]), found["folder"])
-    except (OSError, ValueError, KeyError, TypeError):
+    command = asked(folder)
+    if command is None:
         raise ConfigError(
-            f"{folder} cannot be resumed: it has no command on record ({path}). Run it again."
-        ) from None
+            f"{folder} cannot be resumed: it has no command on record "
+            f"({folder / 'parts' / 'command.json'}). Run it again."
+        )
     try:
         if not _lock(folder):
             raise ResultsError(
@@ -235,17 +239,38 @@ def reclaim(folder: Path) -> Command:
     return command
 
 
-def groups(folder: Path) -> tuple[list[Group], list[str]]:
-    """Every group that has begun, closed or not; and the names of those being written."""
+def asked(folder: Path) -> Command | None:
+    """The command that a run belongs to, as it is on record; None where it is not."""
+    try:
+        found: dict[str, Any] = json.loads((folder / "parts" / "command.json").read_bytes())
+        jobs = tuple(tuple(job) for job in found["jobs"])
+        return Command(found["name"], tuple(found["arguments"]), found["folder"], jobs)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def groups(folder: Path) -> tuple[list[Group], list[Path]]:
+    """Every group that has begun, closed or not; and the files of those being written."""
     free: list[Group] = []
-    busy: list[str] = []
+    busy: list[Path] = []
     for path in sorted((folder / "parts").glob("*.jsonl")):
         with alone(path) as mine:
             if mine:
                 free.append(Group(path))
             else:
-                busy.append(path.stem)
+                busy.append(path)
     return free, busy
+
+
+def job_name(group: Path) -> str | None:
+    """Which of its command's jobs a group is that another process may be writing."""
+    with contextlib.suppress(OSError), group.open("rb") as lines:
+        match tables.message(lines.readline().decode("utf-8", "replace")):
+            case {"type": "job", "name": str(name)}:
+                return name
+            case _:
+                pass
+    return None
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from pipeline import validate
-from pipeline.evaluate import Judged, state_of
+from pipeline.evaluate import Judged, does_not_compile, objection_of, state_of
 from pipeline.job_target import SENTINEL
 from pipeline.oracle import ByteGrammar, TokenOracle
 from pipeline.suites import Case
@@ -59,8 +59,8 @@ def judge_answer(case: Case, answer: Answer, bench: Bench) -> Judged:
     if answer.text is None:
         return _unanswered(case, answer, bench)
     output, pieces = _output(answer, bench.rendered)
-    objection = validate.check(case.check, output)
     state, n_legal = state_of(bench.grammar, output)
+    objection = objection_of(case, output, state)
     if not bench.layout and state is not Bytes.UNJUDGED and objection is None:
         state = Bytes.VALID
     nothing = _nothing_fits(bench, output, pieces, n_legal) if state is Bytes.INVALID else None
@@ -78,7 +78,7 @@ def judge_answer(case: Case, answer: Answer, bench: Bench) -> Judged:
     culprit = None if verdict is Verdict.OK else _culprit(pieces, n_legal)
     return Judged(
         verdict=verdict,
-        cause=_cause(verdict, lost, nothing),
+        cause=_cause(case, verdict, lost, nothing),
         text_valid=objection is None,
         output=output,
         n_legal=n_legal,
@@ -92,7 +92,7 @@ def _unanswered(case: Case, answer: Answer, bench: Bench) -> Judged:
     refused = verdict is Verdict.GRAMMAR_ERROR and bench.grammar.error is not None
     return Judged(
         verdict=verdict,
-        cause=Cause.GRAMMAR if refused else Cause.RUNTIME,
+        cause=does_not_compile(case) if refused else Cause.RUNTIME,
         text_valid=False,
         output=b"",
         n_legal=None,
@@ -162,7 +162,7 @@ _CAUSES = {
 }
 
 
-def _cause(verdict: Verdict, lost: Lost, nothing: Cause | None) -> Cause:
+def _cause(case: Case, verdict: Verdict, lost: Lost, nothing: Cause | None) -> Cause:
     """Where the fault lies, as far as it shows from outside."""
     if verdict in _CAUSES:
         return _CAUSES[verdict]
@@ -170,7 +170,7 @@ def _cause(verdict: Verdict, lost: Lost, nothing: Cause | None) -> Cause:
         return nothing or Cause.UNKNOWN
     if lost is Lost.IGNORED:
         return Cause.RUNTIME
-    return Cause.GRAMMAR if lost is Lost.COMPILE else Cause.UNKNOWN
+    return does_not_compile(case) if lost is Lost.COMPILE else Cause.UNKNOWN
 
 
 def _reason(

@@ -222,6 +222,8 @@ def _check(case: Case) -> dict[str, Any]:
             return {"regex": source}
         case Json(schema):
             return {"json": schema}
+        case _:
+            raise ValueError(f"{case.suite}/{case.id} has no checker that a suite file can hold")
 
 
 def _show(walker: Walker, token: int) -> str:

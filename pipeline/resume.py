@@ -48,7 +48,7 @@ def command(arguments: Sequence[str], results_dir: str) -> journal.Command:
     flags = [a for a in kept if a.startswith("-")]
     overrides = [a for a in kept if a not in flags]
     overrides += [f"run.name={_quoted(folder.name)}", f"results_dir={_quoted(str(folder.parent))}"]
-    return journal.Command(then.name, (*overrides, *flags), then.folder)
+    return journal.Command(then.name, (*overrides, *flags), then.folder, then.jobs)
 
 
 def same(then: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:

@@ -40,17 +40,22 @@ class Outcome:
 
 
 def execute(
-    settings: Settings, command: Command, deadline: float | None, *, keep_refused: bool
+    settings: Settings,
+    command: Command,
+    deadline: float | None,
+    *,
+    name: str = "",
+    keep_refused: bool,
 ) -> Outcome:
     """Run one job: all cells of one model and one tokenizer, or what is missing of them.
 
     An input that cannot be used raises a `PipelineError` and leaves nothing behind; with
     `keep_refused` (a multirun) its cells are kept as `load_refused`. `deadline` is when, by
-    `time.monotonic()`, the run's budget is spent.
+    `time.monotonic()`, the run's budget is spent; `name` says which of the command's jobs it is.
     """
     chosen = jobs.chosen(settings)
     index, count = settings.shard.index, settings.shard.count
-    job = jobs.shard(jobs.job(settings, chosen), chosen.costs, count, index)
+    job = jobs.shard(jobs.job(settings, chosen), chosen, count, index)
     claim(settings.folder, command)
     path = group_path(settings.folder, job, index, count)
     if path in _begun:
@@ -63,25 +68,36 @@ def execute(
         if not mine:
             raise ConfigError(f"{path} is being written by another process: wait for that.")
         group, identity = Group(path), _identity(settings, job, chosen.hashes)
-        return _bring_to_end(group, job, identity, settings, deadline, keep_refused)
+        todo = _Todo(group, job, identity, name)
+        return _bring_to_end(todo, settings, deadline, keep_refused)
+
+
+@dataclass(frozen=True)
+class _Todo:
+    """A job and the group that it makes."""
+
+    group: Group
+    job: Job
+    identity: dict[str, str]
+    name: str
+    """Which of the command's jobs it is."""
+
+    def begin(self, job: Job) -> None:
+        self.group.begin(job, self.identity, self.name)
 
 
 def _bring_to_end(
-    group: Group,
-    job: Job,
-    identity: dict[str, str],
-    settings: Settings,
-    deadline: float | None,
-    keep_refused: bool,
+    todo: _Todo, settings: Settings, deadline: float | None, keep_refused: bool
 ) -> Outcome:
     """Do what is missing of a group and close it."""
+    group, job, identity = todo.group, todo.job, todo.identity
     if group.identity:
         resume.same(group.identity, identity, settings.folder)
         if group.closed:
             return Outcome(settings.folder, group.refused)
     limits = Limits(settings.engine.time_limit, deadline)
     try:
-        refusal = _work(group, job, identity, settings, limits)
+        refusal = _work(todo, settings, limits)
     except (SourceError, InputRefused) as error:
         if not keep_refused and not group.done:
             _discard(group)
@@ -90,20 +106,19 @@ def _bring_to_end(
             raise  # it was there before, so it may come back: this can be resumed
         refusal = str(error)
     if refusal is not None:
-        group.begin(job, identity)
+        todo.begin(job)
         for unit in units.owed(job):
             group.finish(unit, lost.rows(job, unit, Fate(End.LOAD_REFUSED, refusal)))
     group.close(refusal)
     return Outcome(settings.folder, refusal)
 
 
-def _work(
-    group: Group, job: Job, identity: dict[str, str], settings: Settings, limits: Limits
-) -> str | None:
+def _work(todo: _Todo, settings: Settings, limits: Limits) -> str | None:
     """Do a group's job; raises for a refused input as long as there is nothing to keep."""
+    group, job = todo.group, todo.job
     for again in (False, True):
         job = jobs.with_files(job, settings)
-        group.begin(job, identity)
+        todo.begin(job)
         owed = set(units.owed(job))
         with tqdm(
             total=len(owed),

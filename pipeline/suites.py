@@ -100,6 +100,10 @@ class Case:
     """May exceed the limits of the engine, at compiling too: what then happens is the result."""
     tokens: tuple[int, ...] = ()
     """Ids to take first, whatever the model likes, as far as the mask allows them."""
+    imported: bool = False
+    """Of a collection of others (`importers`): that it does not compile is the engine's fault."""
+    refused: str = ""
+    """Why an imported one cannot be tried; empty where it can."""
 
     @property
     def hash(self) -> str:

@@ -45,9 +45,11 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     if manifest["status"] != "complete":
         parts.append(
             f"INTERRUPTED: these are not all results of the run. `python -m pipeline run "
-            f"resume={run}` does the rest."
+            f"resume={run}` does the rest; where its shards are commands of their own, those "
+            "commands given again."
         )
-        parts += [f"Missing: {what}" for what in manifest["missing"]]
+        if manifest["missing"]:
+            parts.append("\n  ".join(["Missing:", *manifest["missing"]]))
     parts.append(_titled(AUDITED, audited(tokenizers, tables.read(run, "masks"))))
     states, walks = tables.read(run, "states"), tables.read(run, "walks")
     parts.append(_titled(PROVED, proved(states, walks)))
@@ -70,8 +72,8 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
         parts.append("Refused:\n" + "\n".join(f"  {line}" for line in manifest["refused"]))
     if manifest["lost"]:
         parts.append(f"{manifest['lost']} rows were lost to native processes that died or hung.")
-    names = ", ".join(f"{name}.parquet" for name, n in manifest["rows"].items() if n)
-    parts.append(f"Results: {run}\n  {names}, manifest.json")
+    names = [f"{name}.parquet" for name, n in manifest["rows"].items() if n]
+    parts.append(f"Results: {run}\n  {', '.join([*names, 'manifest.json'])}")
     lines = "\n\n".join(part for part in parts if part).split("\n")
     return "\n".join(visible(line, _LONGEST) for line in lines)
 

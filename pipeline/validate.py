@@ -13,8 +13,10 @@ from typing import Any, cast
 
 from jsonschema import Draft202012Validator, SchemaError
 from jsonschema.protocols import Validator
+from jsonschema.validators import validator_for
+from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY
+from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY, specification_with
 
 _LONGEST_REASON = 200
 """Characters; a reason is one cell of a table, and the output stands in another."""
@@ -39,9 +41,10 @@ class Json:
     """The output must be strict JSON, laid out as `json.dumps` writes it with no spaces, and valid.
 
     "No spaces" is `separators=(",", ":"), ensure_ascii=False` with the keys in the output's own
-    order; "valid" is by this JSON Schema, Draft 2020-12. One spelling of each value is right: not
-    `1.50`, `1e5` or `-0`, nor a newline as `\\u000a`. A grammar that leaves these open (llguidance
-    lets integers around zero be -0, and control characters be written either way) needs a Pattern.
+    order; "valid" is by this JSON Schema, of the draft that it declares (`$schema`), else Draft
+    2020-12. One spelling of each value is right: not `1.50`, `1e5` or `-0`, nor a newline as
+    `\\u000a`. A grammar that leaves these open (llguidance lets integers around zero be -0, and
+    control characters be written either way) needs a Pattern.
     """
 
     schema: dict[str, Any] = field(hash=False)
@@ -52,7 +55,12 @@ class JsonValue(Json):
     """The output must be strict JSON, valid by this JSON Schema, in any layout and spelling."""
 
 
-Check = Literal | Pattern | Json
+@dataclass(frozen=True)
+class Unchecked:
+    """Nothing but its grammar says what the output must be."""
+
+
+Check = Literal | Pattern | Json | Unchecked
 
 
 def check(check: Check, output: bytes) -> str | None:
@@ -68,13 +76,15 @@ def check(check: Check, output: bytes) -> str | None:
             reason = _mismatch(source, output)
         case Json(schema):
             reason = _not_this_json(schema, output, compact=not isinstance(check, JsonValue))
+        case Unchecked():
+            reason = None
     return None if reason is None else _one_line(reason)
 
 
 def fault(check: Check) -> str | None:
     """Why this checker cannot judge any output (a regex or a schema that is none), or None."""
     match check:
-        case Literal():
+        case Literal() | Unchecked():
             return None
         case Pattern(source):
             return _regex_fault(source)
@@ -192,7 +202,7 @@ def _not_this_json(schema: dict[str, Any], output: bytes, *, compact: bool) -> s
 def _violation(schema: dict[str, Any], value: Any) -> str | None:
     """The schema's first complaint; that it cannot be applied to this value is one too."""
     # The registry is given because jsonschema's default one would fetch a remote $ref.
-    validator = cast(Validator, Draft202012Validator(schema, registry=EMPTY_REGISTRY))
+    validator = _draft(schema)(schema, registry=EMPTY_REGISTRY)
     try:
         error = next(validator.iter_errors(value), None)
     except (ArithmeticError, RecursionError, Unresolvable, re.error) as failure:
@@ -204,12 +214,14 @@ def _violation(schema: dict[str, Any], value: Any) -> str | None:
 
 
 def schema_fault(schema: dict[str, Any]) -> str | None:
-    """Why this is no JSON Schema (Draft 2020-12) that stands by itself, or None."""
+    """Why this is no JSON Schema that stands by itself, or None; see `Json` for its draft."""
     try:
-        Draft202012Validator.check_schema(schema)
+        _draft(schema).check_schema(schema)
     except SchemaError as error:
         path = "".join(f"/{part}" for part in error.absolute_path) or "its top"
-        return f"is not a valid JSON Schema (Draft 2020-12): at {path}: {error.message[:200]}"
+        newest = _draft(schema) is Draft202012Validator
+        name = "Draft 2020-12" if newest else schema["$schema"]
+        return f"is not a valid JSON Schema ({name}): at {path}: {error.message[:200]}"
     if (reference := _broken_reference(schema)) is not None:
         return (
             f"$ref {reference!r} does not lead to a schema; it may refer only to parts of its own, "
@@ -218,21 +230,32 @@ def schema_fault(schema: dict[str, Any]) -> str | None:
     return None
 
 
+def _draft(schema: dict[str, Any]) -> type[Validator]:
+    """The validator of the draft that a schema declares; one that is not known is Draft 2020-12."""
+    declared = isinstance(schema.get("$schema"), str)
+    return validator_for(schema, Draft202012Validator) if declared else Draft202012Validator
+
+
 def _broken_reference(schema: dict[str, Any]) -> str | None:
     """The first `$ref` that does not lead to a schema, or does so through a network; or None."""
-    top = DRAFT202012.create_resource(schema)
-    todo = [(top, EMPTY_REGISTRY.with_resource(top.id() or "", top).resolver(top.id() or ""))]
+    validator, specification = _draft(schema), cast(Any, DRAFT202012)
+    if validator is not Draft202012Validator:
+        specification = specification_with(schema["$schema"])
+    top: Resource[Any] = specification.create_resource(schema)
+    registry: Registry[Any] = EMPTY_REGISTRY
+    todo = [(top, registry.with_resource(top.id() or "", top).resolver(top.id() or ""))]
     judged: set[int] = set()
     while todo:
         part, resolver = todo.pop()
-        contents: dict[str, Any] = part.contents if isinstance(part.contents, dict) else {}
+        said: Any = part.contents
+        contents = cast(dict[str, Any], said if isinstance(said, dict) else {})
         for reference in (contents[key] for key in ("$ref", "$dynamicRef") if key in contents):
             try:
                 found = resolver.lookup(reference)
                 if id(found.contents) not in judged:  # it may lie where no schema is looked for
                     judged.add(id(found.contents))
-                    Draft202012Validator.check_schema(found.contents)
-                    todo.append((DRAFT202012.create_resource(found.contents), found.resolver))
+                    validator.check_schema(found.contents)
+                    todo.append((specification.create_resource(found.contents), found.resolver))
             except (Unresolvable, SchemaError, TypeError, ValueError):
                 return reference
         todo += [(inner, resolver.in_subresource(inner)) for inner in part.subresources()]

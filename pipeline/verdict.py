@@ -63,7 +63,7 @@ class End(StrEnum):
     LOAD_REFUSED = "load_refused"
     BUILDER_REFUSED = "builder_refused"
     REFUSED = "refused"
-    """A server refused the request (HTTP 4xx)."""
+    """A server refused the request (HTTP 4xx), or an imported case could not be read."""
     CLOSED = "closed"
     """The connection to a server broke off, or none was to be had."""
     FAILED = "failed"

@@ -48,6 +48,8 @@ class SuiteRef:
     path: str
     cases: tuple[str, ...]
     name: str = ""
+    layout: str | None = None
+    """Of a collection that is generated from: its cases are the ids of its items."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,10 @@ class Job:
     """Bytes of memory the worker may have; 0 for all of the machine's."""
     collections: tuple[CollectionRef, ...] = ()
     """What is replayed; already cut down to this shard's."""
+    prompt: str = ""
+    """Of items of collections that bring none."""
+    constraint: str | None = None
+    """The file of the grammar of items that bring none."""
     others: tuple[Unit, ...] = ()
     """Units that are other shards' to do."""
     skip: tuple[Unit, ...] = ()
@@ -141,8 +147,7 @@ class Job:
         data["weights"] = FileRef(**data["weights"]) if data["weights"] else None
         data["tokens"] = FileRef(**data["tokens"]) if data["tokens"] else None
         data["suites"] = tuple(
-            SuiteRef(suite["path"], tuple(suite["cases"]), suite["name"])
-            for suite in data["suites"]
+            SuiteRef(**suite | {"cases": tuple(suite["cases"])}) for suite in data["suites"]
         )
         data["collections"] = tuple(
             CollectionRef(**one | {"ids": tuple(one["ids"])}) for one in data["collections"]

@@ -12,6 +12,7 @@ from pipeline import importers
 from pipeline.errors import SuiteError
 from pipeline.importers import Entry
 from pipeline.oracle import ByteGrammar
+from pipeline.suites import Grammar
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 TESTS = [{"valid": True, "data": {"n": 1}}, {"valid": False, "data": {"n": "é"}, "description": ""}]
@@ -38,7 +39,9 @@ def test_maskbench_is_a_schema_with_instances_a_file(tmp_path: Path) -> None:
         ("0", b'{"n": 1}', True),
         ("1", '{"n": "é"}'.encode(), False),
     ]
-    language = ByteGrammar(found["b/two"].grammar.engine_text()[1])
+    grammar = found["b/two"].grammar
+    assert grammar is not None
+    language = ByteGrammar(grammar.engine_text()[1])
     assert [language.match(i.text).complete for i in found["b/two"].instances] == [True, False]
 
 
@@ -47,7 +50,7 @@ def test_json_schema_test_suite_is_several_groups_a_file_and_any_schema(tmp_path
     write(tmp_path / "draft7" / "some.json", groups)
     found = entries("json_schema_test_suite", tmp_path)
     assert [*found] == ["draft7/some#0", "draft7/some#1"]
-    assert found["draft7/some#0"].grammar.text == "false"
+    assert found["draft7/some#0"].grammar == Grammar("json", "false")
     assert len(found["draft7/some#1"].instances) == 2
 
 
@@ -60,7 +63,151 @@ def test_schemas_and_grammars_have_no_instances(tmp_path: Path) -> None:
     assert [*found] == ["g.gbnf", "g.lark"]
     for name, text in (("g.lark", b"a"), ("g.gbnf", b"a12")):
         assert found[name].instances == ()
-        assert ByteGrammar(found[name].grammar.engine_text()[1]).match(text).complete
+        grammar = found[name].grammar
+        assert grammar is not None
+        assert ByteGrammar(grammar.engine_text()[1]).match(text).complete
+
+
+LINES = [
+    {"id": "ada", "prompt": "Ada: ", "json_schema": SCHEMA, "max_tokens": 7, "instances": TESTS},
+    {"prompt": "Say a/b. ", "regex": "a/b|c\\/d|\n", "other": 1},
+    {"prompt": "One: ", "gbnf": 'root ::= "1"', "instances": [{"valid": True, "text": "1"}]},
+    {"prompt": "More: ", "lark": 'start: "é"+', "id": 12},
+    {"prompt": "Bare: "},
+]
+
+
+def jsonl(path: Path, *lines: Any) -> Path:
+    """Lines as they are, or as JSON."""
+    return write(path, "\n".join(x if isinstance(x, str) else json.dumps(x) for x in lines))
+
+
+def test_jsonl_is_a_prompt_with_its_grammar_a_line(tmp_path: Path) -> None:
+    found = entries("jsonl", jsonl(tmp_path / "p.jsonl", *LINES).parent)
+    assert [*found] == ["p#ada", "p#2", "p#3", "p#12", "p#5"]
+    assert [entry.prompt for entry in found.values()] == [line["prompt"] for line in LINES]
+    assert [entry.max_tokens for entry in found.values()] == [7, 64, 64, 64, 64]
+    assert [(i.text, i.valid) for i in found["p#ada"].instances] == [
+        (b'{"n": 1}', True),
+        ('{"n": "é"}'.encode(), False),
+    ]
+    assert [i.text for i in found["p#3"].instances] == [b"1"]
+    for name, texts in {"p#2": ["a/b", "c/d", "\n"], "p#3": ["1"], "p#12": ["é", "éé"]}.items():
+        grammar = found[name].grammar
+        assert grammar is not None
+        language = ByteGrammar(grammar.engine_text()[1])
+        assert language.error is None
+        assert all(language.match(text.encode()).complete for text in texts)
+        assert not language.match(b"b").complete
+
+
+def test_a_line_without_a_grammar_takes_the_one_of_all_and_says_what_it_lacks(
+    tmp_path: Path,
+) -> None:
+    path = jsonl(tmp_path / "p.jsonl", *LINES)
+    bare = importers.find("jsonl", path)[-1]
+    for name, text in (("c.json", "{}"), ("c.lark", 'start: "a"'), ("c.gbnf", 'root ::= "a"')):
+        constraint = write(tmp_path / name, text)
+        read = importers.read("jsonl", bare, str(constraint))
+        assert read.prompt == "Bare: "
+        assert read.grammar is not None
+        assert read.grammar.kind == ("json" if text == "{}" else "lark")
+    with pytest.raises(SuiteError, match=r"p#5 has no grammar.*grammar\.constraint=FILE"):
+        importers.read("jsonl", bare, None)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "is not JSON"),
+        ("null", "is not a JSON object"),
+        ("\0", "is not JSON"),
+        ('{"prompt": "a\0b", "lark": "x"}', "is not JSON: Invalid control character"),
+        ("[" * 100_000, "nested too deeply"),
+        ({"lark": "x"}, "prompt must be text"),
+        ({"prompt": "", "lark": "x"}, "prompt must be text"),
+        ({"prompt": "\ud800", "lark": "x"}, "surrogate"),
+        ({"messages": [{"role": "user", "content": "a"}], "lark": "x"}, "chat template"),
+        ({"prompt": "a", "lark": "x", "regex": "x"}, "lark and regex; one grammar a line"),
+        ({"prompt": "a", "lark": 'start: "\0"'}, "lark: has a NUL"),
+        ({"prompt": "a", "regex": ""}, "regex must be text, not empty"),
+        ({"prompt": "a", "gbnf": "root = ((("}, "gbnf: is not GBNF"),
+        ({"prompt": "a", "json_schema": "{}"}, "json_schema must be a JSON Schema"),
+        ({"prompt": "a", "lark": "x", "max_tokens": 0}, "max_tokens must be"),
+        ({"prompt": "a", "lark": "x", "max_tokens": True}, "max_tokens must be"),
+        ({"prompt": "a", "lark": "x", "id": ""}, "id must be"),
+        ({"prompt": "a", "lark": "x", "id": "a\nb"}, "id must be"),
+        ({"prompt": "a", "lark": "x", "instances": [{"text": "a"}]}, "instances must be"),
+        ({"prompt": "a", "lark": "x", "instances": 3}, "instances must be"),
+    ],
+)
+def test_a_line_that_cannot_be_used_is_named_with_its_file_and_costs_no_other(
+    tmp_path: Path, line: Any, words: str
+) -> None:
+    path = jsonl(tmp_path / "p.jsonl", LINES[0], "", line, LINES[2])
+    items = importers.find("jsonl", path)
+    assert [item.id for item in items] == ["p#ada", "p#3", "p#4"]
+    layout = importers.get("jsonl")
+    assert layout.entry(items[2]).prompt == "One: "
+    with pytest.raises(SuiteError, match=words) as caught:
+        layout.entry(items[1])
+    assert str(caught.value).startswith(f"{path}: line 3: ")
+
+
+def test_lines_of_windows_and_of_other_encodings(tmp_path: Path) -> None:
+    plain = {"prompt": "é: ", "lark": 'start: "a"'}
+    text = json.dumps(plain, ensure_ascii=False)
+    for name, data in {
+        "bom": b"\xef\xbb\xbf" + text.encode(),
+        "crlf": f"\r\n{text}\r\n\r\n{text}\r\n".encode(),
+    }.items():
+        (tmp_path / f"{name}.jsonl").write_bytes(data)
+        found = entries("jsonl", tmp_path / f"{name}.jsonl")
+        assert {entry.prompt for entry in found.values()} == {"é: "}
+        assert [*found] == (["bom#1"] if name == "bom" else ["crlf#2", "crlf#4"])
+    (tmp_path / "latin.jsonl").write_bytes(text.encode("latin-1"))
+    with pytest.raises(SuiteError, match=r"line 1: is not UTF-8 \(byte \d+\)"):
+        entries("jsonl", tmp_path / "latin.jsonl")
+    (tmp_path / "wide.jsonl").write_bytes(text.encode("utf-16"))
+    with pytest.raises(SuiteError, match=r"line 1: is not UTF-8"):
+        entries("jsonl", tmp_path / "wide.jsonl")
+
+
+def test_a_line_too_long_is_named_and_the_next_one_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importers.get("jsonl")
+    from pipeline.importers import jsonl as room
+
+    monkeypatch.setattr(room, "MAX_LINE_BYTES", 1000)
+    long = json.dumps({"prompt": "a" * 5000, "lark": "x"})
+    path = jsonl(tmp_path / "p.jsonl", LINES[2], long, LINES[2])
+    items = importers.find("jsonl", path)
+    assert [item.number for item in items] == [1, 2, 3]
+    assert importers.get("jsonl").entry(items[2]).prompt == "One: "
+    with pytest.raises(SuiteError, match="line 2: is longer than"):
+        importers.get("jsonl").entry(items[1])
+
+
+def test_ids_given_twice_are_refused(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "p.jsonl", {"id": 2}, {"prompt": "a"})
+    with pytest.raises(SuiteError, match="lines 1 and 2 have the id '2'"):
+        importers.find("jsonl", path)
+    write(tmp_path / "p.ndjson", json.dumps({"prompt": "a"}))
+    path.unlink()
+    write(tmp_path / "q" / "p.jsonl", "{}")
+    write(tmp_path / "q" / "p.ndjson", "{}")
+    with pytest.raises(SuiteError, match="two of its items have the id 'q/p#1'"):
+        importers.find("jsonl", tmp_path)
+
+
+def test_the_first_so_many_of_a_file_are_its_first_lines(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "p.jsonl", *[{"prompt": "a"}] * 12)
+    assert [item.number for item in importers.find("jsonl", path)] == [*range(1, 13)]
+    groups = [{"schema": True, "tests": []}] * 12
+    write(tmp_path / "s" / "g.json", groups)
+    numbers = [item.number for item in importers.find("json_schema_test_suite", tmp_path / "s")]
+    assert numbers == [*range(12)]
 
 
 def test_one_file_is_a_collection_too(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ import pytest
 from conftest import ROOT, Finished, Opened, pipeline
 from polars.testing import assert_frame_equal
 
+from pipeline import commands_sweep
 from pipeline.builders import bridge
 from pipeline.instance_walk import Cause, End, Meter, Verdict, Walked, judge, walk
 from pipeline.replay import Spelling
@@ -143,7 +144,7 @@ def test_threads_and_shards_change_nothing_and_a_missing_shard_is_named(
     collect = [sys.executable, "-m", "pipeline", "collect", f"run={tmp_path / 'run'}"]
     early = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True, check=False)
     assert early.returncode == 1
-    assert "tiny--mistral_v1: shard 0 of 2 has not begun" in early.stdout
+    assert "shard.index=0 has not begun" in early.stdout
     assert pipeline(tmp_path, "run", *shards[0]).code == 0
     other = pipeline(tmp_path, "run", *shards[0], "audit.seed=1")
     assert other.code == 2
@@ -160,6 +161,64 @@ def test_threads_and_shards_change_nothing_and_a_missing_shard_is_named(
     unlike = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True, check=False)
     assert unlike.returncode == 2
     assert "audit.seed is 5 in the one and 0 in the other" in unlike.stderr
+
+
+def test_every_job_of_the_matrix_that_has_not_begun_is_named(tmp_path: Path) -> None:
+    """Not only the shards of those vocabularies of which some shard was there."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    files = [
+        faults.tiny_spm(folder / f"{name}.gguf", byte_tokens=True, add_space_prefix=True)
+        for name in ("a", "b")
+    ]
+    swept = [f"tokenizer.path={file}" for file in files]
+    both = f"tokenizer.path={files[0]},{files[1]}"
+    arguments = [*collection(tmp_path / "schemas"), "tokenizer=path", both, "builder=fixed"]
+    arguments += ["-m", "run.name=run", "shard.count=2"]
+    assert pipeline(tmp_path, "run", *arguments, "shard.index=0").code == 0
+    for file in (tmp_path / "run" / "parts").glob("tiny--b--*"):
+        file.unlink()  # as if that machine had died before its second vocabulary
+
+    def missing() -> tuple[int, list[str]]:
+        command = [sys.executable, "-m", "pipeline", "collect", f"run={tmp_path / 'run'}"]
+        code = subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode
+        manifest = json.loads((tmp_path / "run" / "manifest.json").read_text("utf-8"))
+        return code, manifest["missing"]
+
+    assert missing() == (
+        1,
+        [
+            f"{swept[0]} shard.index=1 has not begun",
+            f"{swept[1]} shard.index=0 has not begun",
+            f"{swept[1]} shard.index=1 has not begun",
+        ],
+    )
+    assert pipeline(tmp_path, "run", *arguments, "shard.index=1").code == 0
+    assert missing() == (1, [f"{swept[1]} shard.index=0 has not begun"])
+    assert pipeline(tmp_path, "run", *arguments, "shard.index=0").code == 0
+    assert missing() == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "jobs"),
+    [
+        (["tokenizer=llama_spm"], []),
+        (["-m", "tokenizer=llama_spm"], []),
+        (["-m", "tokenizer=a,b"], ["tokenizer=a", "tokenizer=b"]),
+        (["shard.count=2", "shard.index=1"], ["shard.index=0", "shard.index=1"]),
+        (
+            ["-m", "tokenizer=a,b", "stages=[replay]", "shard.count=2", "shard.index=range(2)"],
+            [f"tokenizer={name} shard.index={n}" for name in "ab" for n in "01"],
+        ),
+        (
+            ["-m", "tokenizer=glob(mistral*)"],
+            [f"tokenizer=mistral_v{n}" for n in (1, 2, 3)],
+        ),
+        (["-m", "tokenizer=a,,b"], []),  # Hydra says what is wrong with it
+    ],
+)
+def test_the_jobs_of_a_command(arguments: list[str], jobs: list[str]) -> None:
+    assert [" ".join(job) for job in commands_sweep.jobs(arguments)] == jobs
 
 
 def test_killed_in_the_middle_and_resumed_the_table_is_the_same(tmp_path: Path) -> None:
@@ -195,22 +254,13 @@ def test_a_grammar_too_slow_to_compile_is_a_timeout_of_the_engine_and_costs_only
     assert found(done, "fixed", "small.gbnf") == {("", ""): ("ok", "none")}
 
 
-def test_sampled_and_limited_schemas_and_stages_with_nothing_to_do(tmp_path: Path) -> None:
+def test_sampled_and_limited_schemas_and_a_stage_with_nothing_to_do(tmp_path: Path) -> None:
     arguments = [*collection(tmp_path / "schemas"), *tiny(tmp_path), "builder=fixed"]
     done = pipeline(tmp_path, "run", *arguments, "grammar.sample=4", "grammar.limit=2")
     assert done.table("replay")["schema"].n_unique() == 2
-    for stages in ("generate", "replay"):
-        grammar = "grammar=maskbench" if stages == "generate" else "grammar=enum"
-        wrong = pipeline(
-            tmp_path,
-            "run",
-            grammar,
-            f"grammar.path={tmp_path / 'schemas'}",
-            f"stages=[{stages}]",
-            "run.name=wrong",
-        )
-        assert wrong.code == 2
-        assert "nothing is chosen for it" in wrong.err
+    wrong = pipeline(tmp_path, "run", "grammar=enum", "stages=[replay]", "run.name=wrong")
+    assert wrong.code == 2
+    assert "nothing is chosen for it" in wrong.err
 
 
 # --- splits and walks -----------------------------------------------------------------------------

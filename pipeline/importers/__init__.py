@@ -15,14 +15,15 @@ import importlib
 import json
 import pkgutil
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 from pipeline.errors import SuiteError
-from pipeline.suites import Grammar
+from pipeline.suites import DEFAULT_MAX_TOKENS, Grammar
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 
@@ -38,6 +39,8 @@ class Item:
     """Which of several in the file."""
     size: int = 0
     """Bytes of it, as a measure of the work it makes."""
+    offset: int = 0
+    """The byte of the file at which it begins, where that is needed to find it."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,14 @@ class Instance:
 
 @dataclass(frozen=True)
 class Entry:
-    """What an item says. Without instances only its compiling and its first mask can be judged."""
+    """What an item says. Without instances only compiling and the first mask can be replayed."""
 
-    grammar: Grammar
+    grammar: Grammar | None
+    """None where the run gives one to all (`grammar.constraint`); of what `read` gives, never."""
     instances: tuple[Instance, ...] = ()
+    prompt: str | None = None
+    """None where the run gives one to all (`grammar.prompt`)."""
+    max_tokens: int = DEFAULT_MAX_TOKENS
 
 
 class Layout(Protocol):
@@ -62,6 +69,8 @@ class Layout(Protocol):
 
     name: str
     suffixes: tuple[str, ...]
+    prompted: bool
+    """Whether its items bring prompts, so that runs generate from them without being told to."""
 
     def items(self, file: Path, stem: str) -> Iterator[Item]:
         """What a file holds, in its order; a file that holds nothing of the kind gives nothing."""
@@ -111,7 +120,41 @@ def find(layout: str, root: Path) -> tuple[Item, ...]:
         raise SuiteError(
             f"{root}: holds nothing of the layout {layout} (files {', '.join(how.suffixes)})."
         )
-    return tuple(sorted(items, key=lambda item: (item.id, item.number)))
+    twice = next((name for name, n in Counter(item.id for item in items).items() if n > 1), None)
+    if twice is not None:
+        raise SuiteError(f"{root}: two of its items have the id {twice!r}; rename a file.")
+    return tuple(sorted(items, key=_place))
+
+
+def _place(item: Item) -> tuple[str, int, str]:
+    """By file, and within a file as they stand."""
+    return item.id.partition("#")[0], item.number, item.id
+
+
+def read(layout: str, item: Item, constraint: str | None) -> Entry:
+    """What an item says, with the grammar of the file `constraint` if it has none.
+
+    Raises SuiteError, also where there is no grammar at all.
+    """
+    entry = get(layout).entry(item)
+    if entry.grammar is None:
+        if constraint is None:
+            raise SuiteError(
+                f"{item.file}: {item.id} has no grammar. Give it one, or one to all that have none "
+                "with grammar.constraint=FILE."
+            )
+        return replace(entry, grammar=_constraint(Path(constraint)))
+    return entry
+
+
+@cache
+def _constraint(file: Path) -> Grammar:
+    """The one grammar in a file: a JSON Schema, Lark or GBNF, by its suffix."""
+    layout = "json_schemas" if file.suffix == ".json" else "grammars"
+    (item,) = find(layout, file)
+    grammar = get(layout).entry(item).grammar
+    assert grammar is not None
+    return grammar
 
 
 def choose(ids: Sequence[str], limit: int | None, sample: int | None, seed: int) -> list[str]:
@@ -127,7 +170,8 @@ def content_hash(items: Sequence[Item]) -> str:
     digest = hashlib.sha256()
     for file in dict.fromkeys(item.file for item in items):
         try:
-            digest.update(hashlib.sha256(file.read_bytes()).digest())
+            with file.open("rb") as data:
+                digest.update(hashlib.file_digest(data, "sha256").digest())
         except OSError as error:
             raise SuiteError(f"{file}: cannot be read: {error}.") from None
     for item in items:

@@ -20,6 +20,7 @@ class JsonSchemaTestSuite:
 
     name = "json_schema_test_suite"
     suffixes: tuple[str, ...] = (".json",)
+    prompted = False
 
     def items(self, file: Path, stem: str) -> Iterator[Item]:
         """One item a group, numbered from 0; these files are small and read at once."""

@@ -15,6 +15,7 @@ class JsonSchemas:
 
     name = "json_schemas"
     suffixes: tuple[str, ...] = (".json",)
+    prompted = False
 
     def items(self, file: Path, stem: str) -> Iterator[Item]:
         """One item a file, unread."""

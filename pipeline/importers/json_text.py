@@ -18,19 +18,25 @@ def entry(schema: Any, tests: list[dict[str, Any]]) -> Entry:
 
     Raises KeyError or TypeError where a test is not of that shape.
     """
-    text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
     instances = [
-        Instance(str(number), _written(test["data"]), _flag(test["valid"]))
+        Instance(str(number), written(test["data"]), flag(test["valid"]))
         for number, test in enumerate(tests)
     ]
-    return Entry(Grammar("json", _sendable(text)), tuple(instances))
+    return Entry(grammar(schema), tuple(instances))
 
 
-def _written(data: Any) -> bytes:
+def grammar(schema: Any) -> Grammar:
+    """A schema as a grammar, its key order kept."""
+    return Grammar("json", _sendable(json.dumps(schema, separators=(",", ":"), ensure_ascii=False)))
+
+
+def written(data: Any) -> bytes:
+    """A value as a model would write it."""
     return json.dumps(data, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-def _flag(valid: Any) -> bool:
+def flag(valid: Any) -> bool:
+    """`valid` of an instance; raises TypeError for anything but true and false."""
     if not isinstance(valid, bool):
         raise TypeError
     return valid

@@ -18,6 +18,7 @@ class MaskBench:
 
     name = "maskbench"
     suffixes: tuple[str, ...] = (".json",)
+    prompted = False
 
     def items(self, file: Path, stem: str) -> Iterator[Item]:
         """One item a file, unread."""

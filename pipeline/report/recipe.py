@@ -19,6 +19,8 @@ class Recipe:
 
     suites: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
     """The suites of the run: the name in `grammar=` → its file."""
+    collections: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+    """The collections of others: the name in `grammar=` → the place."""
     known: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """The names that `model=`, `tokenizer=`, `grammar=` and `builder=` take."""
 
@@ -27,7 +29,10 @@ class Recipe:
         cls, chosen: Mapping[str, Mapping[str, Any]], known: Mapping[str, frozenset[str]]
     ) -> Recipe:
         """From the suites of a closing record; without one they are taken to be named as told."""
-        return cls({name: suite.get("file") for name, suite in chosen.items()}, known)
+        files: tuple[dict[str, str | None], ...] = ({}, {})
+        for name, suite in chosen.items():
+            files[suite.get("layout") is not None][name] = suite.get("file")
+        return cls(*files, known)
 
     def command(self, row: Mapping[str, Any]) -> str:
         """`python -m pipeline run …` for one row of `cells`."""
@@ -50,6 +55,9 @@ class Recipe:
 
     def _suite(self, suite: str) -> list[str]:
         """The suite by its group's name, which its file tells; else by its path."""
+        if suite in self.collections:
+            place = _quoted(self.collections[suite] or "FOLDER")
+            return [f"grammar={suite}", f"grammar.path={place}", "stages=[generate]"]
         for name, file in self.suites.items():
             if name != "path" and (name == suite or PurePath(file or "").stem == suite):
                 return [f"grammar={_quoted(name)}"]

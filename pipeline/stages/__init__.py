@@ -7,7 +7,9 @@ Every stage sends its rows as soon as it has them. An input that cannot be used 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 from pipeline import (
@@ -16,20 +18,24 @@ from pipeline import (
     foreign,
     forge,
     gguf_file,
+    importers,
     llama,
     llguidance_abi,
     provenance,
     suites,
+    units,
 )
 from pipeline.constraint import Llguidance
-from pipeline.errors import LoadRefused, PipelineError
+from pipeline.errors import LoadRefused, PipelineError, SuiteError
+from pipeline.importers import cases
 from pipeline.limits import Clock
 from pipeline.stages import audit, field, generate, place, remote, replay, walk
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
+from pipeline.validate import Unchecked
 from pipeline.vocabulary import read
 from pipeline.walks import Languages
-from pipeline.worker import Channel, FileRef, Job
+from pipeline.worker import Channel, FileRef, Job, SuiteRef
 
 _NO_GPU = (
     "runtime=gpu was asked for, but llama.cpp was built without a GPU backend or finds no GPU. "
@@ -132,7 +138,12 @@ def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
     """The wanted cases, each compiled over bytes, as it must where it does not say otherwise."""
     chosen: list[Case] = []
     compiled: dict[Case, Languages] = {}
+    left = {unit[2:4] for unit in set(units.owed(job)) - set(job.skip) if unit[0] == "cell"}
     for reference in job.suites:
+        if reference.layout is not None:
+            ids = [name for name in reference.cases if (reference.name, name) in left]
+            chosen += _imported(job, reference, reference.layout, ids)
+            continue
         suite = suites.load(Path(reference.path))
         wanted = set(reference.cases)
         chosen += [case for case in suite.cases if case.id in wanted]
@@ -140,8 +151,12 @@ def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
         unit = ("case", case.suite, case.id)
         channel.started(*unit)
         with clock.on(unit):
-            compiled[case] = Languages.of(case)
+            languages = Languages.of(case)
         channel.done(*unit)
+        if case.imported:
+            compiled[_judgeable(case, languages)] = languages
+            continue
+        compiled[case] = languages
         error = compiled[case].grammar.error
         if error is not None and not (case.invalid_grammar or case.stress):
             raise PipelineError(
@@ -155,6 +170,31 @@ def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
                 "grammar compiles. Remove the mark."
             )
     return compiled
+
+
+def _imported(job: Job, reference: SuiteRef, layout: str, ids: Sequence[str]) -> Iterator[Case]:
+    """These items of a collection as cases; one that cannot be tried says why."""
+    items = {item.id: item for item in importers.find(layout, Path(reference.path))}
+    for name in ids:
+        try:
+            if name not in items:
+                raise SuiteError(f"{reference.path}: {name} is not there any more.")
+            entry = importers.read(layout, items[name], job.constraint)
+            case = cases.case(reference.name, items[name], entry, job.prompt)
+        except SuiteError as error:
+            case = cases.refused(reference.name, name, str(error))
+        if not case.refused and not job.target.carries(case.grammar.kind):
+            reason = f"target={job.target.name} carries JSON Schemas only"
+            case = cases.refused(reference.name, name, reason)
+        yield case
+
+
+def _judgeable(case: Case, languages: Languages) -> Case:
+    """An imported case, refused where its grammar is all there is to judge it by, and cannot."""
+    grammar = languages.grammar
+    if isinstance(case.check, Unchecked) and grammar.no_oracle and grammar.error is None:
+        return replace(case, refused=f"nothing can judge it over bytes: {grammar.no_oracle}")
+    return case
 
 
 def _files(job: Job) -> tuple[str, Path]:

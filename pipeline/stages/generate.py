@@ -44,11 +44,16 @@ def run(bench: Workbench) -> None:
     )
     requests = [request for request in _requests(bench) if request.unit in bench.wanted]
     watcher.requests = {request.identity: request for request in requests}
+    able: list[Request] = []
     for request in requests:
-        if request.builder in bench.refusals:
+        if request.case.refused:
+            bench.channel.rows("cells", [_cell_row(bench, request) | cell_rows.untried(request)])
+            bench.channel.done(*request.unit)
+        elif request.builder in bench.refusals:
             bench.channel.rows("cells", [_refused_row(bench, request)])
             bench.channel.done(*request.unit)
-    able = [request for request in requests if request.builder in bench.tables]
+        else:
+            able.append(request)
     tokens = dict.fromkeys(Origin, 0)
     for some in [[request] for request in able] if bench.job.apart else [able]:
         for request in some:

@@ -45,6 +45,11 @@ def run(bench: Workbench) -> None:
         sentinels = [request for request in requests if request.case.suite == SENTINEL]
         others = [request for request in requests if request.case.suite != SENTINEL]
         others = [request for request in others if request.unit in bench.wanted]
+        for request in (request for request in others if request.case.refused):
+            row = _cell_row(bench, server, request) | cell_rows.untried(request)
+            bench.channel.rows("cells", [row])
+            bench.channel.done(*request.unit)
+        others = [request for request in others if not request.case.refused]
         for request in (*sentinels, *others):
             bench.channel.started(*request.unit)
         shown = list(remote.ask(sentinels))

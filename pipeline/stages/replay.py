@@ -90,12 +90,19 @@ class _Replayer:
 
     @cached_property
     def entry(self) -> Entry:
-        return importers.get(self.task.collection.layout).entry(self.task.item)
+        layout = self.task.collection.layout
+        return importers.read(layout, self.task.item, self.bench.job.constraint)
+
+    @cached_property
+    def grammar(self) -> tuple[str, str]:
+        """The schema as the engine takes it; raises SuiteError."""
+        assert self.entry.grammar is not None
+        return self.entry.grammar.engine_text()
 
     @cached_property
     def language(self) -> ByteGrammar:
         """Asked only where a builder and the file disagree."""
-        return ByteGrammar(self.entry.grammar.engine_text()[1])
+        return ByteGrammar(self.grammar[1])
 
     @cached_property
     def spelt(self) -> list[tuple[Instance, str, list[int]]]:
@@ -133,7 +140,7 @@ class _Replayer:
             reason = self.bench.refusals[builder]
             return [self._row(builder, Verdict.BUILDER_REFUSED, Cause.BUILDER, reason=reason)]
         try:
-            text = self.entry.grammar.engine_text()
+            text = self.grammar
         except SuiteError as error:
             return [self._row(builder, Verdict.UNREADABLE, Cause.NONE, reason=str(error))]
         with meter.on():
@@ -206,7 +213,7 @@ class _Replayer:
         return self.controls[taken]
 
     def _true_matcher(self) -> Matcher:
-        return self.bench.engine.compile(self.truth, *self.entry.grammar.engine_text())
+        return self.bench.engine.compile(self.truth, *self.grammar)
 
     def _true_start_fails(self) -> bool:
         with closing(self._true_matcher()) as matcher:

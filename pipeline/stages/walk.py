@@ -24,8 +24,9 @@ def run(bench: Workbench) -> None:
     made_for_it = list(suites.load(Path(bench.job.walks_suite)).cases)
     spelt = specials.cases(bench.vocabulary) if bench.job.walks else []
     languages = bench.languages | {case: Languages.of(case) for case in (*made_for_it, *spelt)}
+    others = [case for case in bench.languages if not case.imported]
     plan = [
-        *walks.plan(made_for_it, [*bench.languages], bench.job.walks, bench.job.audit_seed),
+        *walks.plan(made_for_it, others, bench.job.walks, bench.job.audit_seed),
         *((case, Strategy.UNIFORM, case.id) for case in spelt),
     ]
     strings = bench.job.strings_suite and suites.load_strings(Path(bench.job.strings_suite))

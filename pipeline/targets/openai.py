@@ -23,6 +23,8 @@ _LAYOUT = "x-guidance"
 
 def plain(case: Case) -> Case:
     """The case as this interface can promise it: a value that the schema allows, however spelt."""
+    if case.imported:
+        return case  # such a schema is JSON in any layout already, and its checker one for that
     schema = json.loads(case.grammar.text)
     schema.pop(_LAYOUT, None)
     text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)

@@ -16,8 +16,9 @@ from pipeline.commands_sweep import (
     nothing_done,
     options,
     results_dir,
+    shown,
 )
-from pipeline.errors import PipelineError
+from pipeline.errors import ConfigError, PipelineError
 from pipeline.journal import Command
 
 _GROUPS = (
@@ -48,6 +49,8 @@ def _command(name: str, arguments: list[str]) -> Command:
         overrides.append(f"run.name={datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}")
     if name == "audit":
         overrides.append("stages=[audit]")
+    if many(flags) and (flag := shown(flags)):
+        raise ConfigError(f"{flag} shows the settings of one job: leave out -m.")
     count = given(overrides, "shard.count")
     if many(flags) and count and given(overrides, "shard.index") is None:
         overrides.append(f"shard.index=range({count})")

@@ -38,7 +38,7 @@ class Sweep:
         self._command = command
         self._many = many(command.arguments)
         launcher = given(command.arguments, "hydra/launcher") or "basic"
-        asked = {"-c", "--cfg", "-i", "--info"} & set(command.arguments)
+        asked = shown(command.arguments)
         self._launched = self._many and launcher != "basic" and not asked
         """Whether the jobs run in other processes, perhaps on other machines."""
         self._shard = among_shards(command.arguments)
@@ -166,6 +166,11 @@ def given(overrides: Sequence[str], key: str) -> str | None:
     """What the command says of a key; a value in single quotes is taken out of them."""
     given = [o.partition("=")[2] for o in overrides if o.startswith(f"{key}=")]
     return resume.unquoted(given[-1]) if given else None
+
+
+def shown(arguments: Sequence[str]) -> str | None:
+    """The flag by which Hydra only shows something and runs nothing, if there is one."""
+    return next((flag for flag in ("-c", "--cfg", "-i", "--info") if flag in arguments), None)
 
 
 def many(arguments: Sequence[str]) -> bool:

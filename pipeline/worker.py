@@ -255,7 +255,10 @@ def _choose_libraries(job: Job) -> None:
 
 
 def _die_with_the_parent() -> None:
-    """Wait for the end of standard input, which the parent keeps open as long as it lives."""
+    """Wait for the end of standard input, which the parent keeps open as long as it lives.
+
+    For where the kernel does not see to it (`lifeline`).
+    """
     sys.stdin.read()
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # with whatever it tries things in

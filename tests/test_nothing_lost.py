@@ -207,6 +207,23 @@ def test_interrupted_then_resumed_equals_undisturbed(tmp_path: Path, sweep: list
     assert first == second
 
 
+def test_a_worker_that_can_notice_nothing_ends_with_its_parent(
+    tmp_path: Path, sweep: list[str]
+) -> None:
+    """As one whose memory is exhausted: no thread of it runs any more."""
+    results = tmp_path / "results"
+    command = [sys.executable, "-m", "pipeline", *sweep, f"results_dir={results}", "run.name=run"]
+    env = os.environ | {"BYTE_EXACT_MARK": str(results)}
+    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=-3, stderr=-3) as process:
+        deadline = time.monotonic() + 60
+        while not (worker := [pid for pid in _workers(results) if pid != str(process.pid)]):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(int(worker[0]), signal.SIGSTOP)
+        process.kill()
+    nothing_left(results)
+
+
 def test_a_run_over_other_files_is_not_gone_on_with(tmp_path: Path, sweep: list[str]) -> None:
     results = tmp_path / "results"
     assert begun(results, sweep, r'"started"', signal.SIGKILL) == -signal.SIGKILL

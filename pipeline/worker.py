@@ -29,7 +29,8 @@ from pipeline.job_target import TargetRef
 
 Row = dict[str, object]
 Unit = tuple[str, ...]
-"""A kind (`case`, `build`, `audit`, `walks`, `cell`, `replay`) and the names that tell it apart."""
+"""A kind (`case`, `build`, `prefix`, `engine`, `audit`, `walks`, `cell`, `replay`) and the names
+that tell it apart."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,9 @@ class Job:
     """What is replayed; already cut down to this shard's."""
     others: tuple[Unit, ...] = ()
     """Units that are other shards' to do."""
-    skip: tuple[Unit, ...] = ()
-    """Units that are done already."""
+    pending: str = ""
+    """A character for each unit that is owed, in order: 1 to do it, 0 to leave it out (see
+    `units.less`); empty to do all."""
     apart: bool = False
     """Cell by cell, so that a death has one suspect."""
 
@@ -147,8 +149,7 @@ class Job:
         data["collections"] = tuple(
             CollectionRef(**one | {"ids": tuple(one["ids"])}) for one in data["collections"]
         )
-        for units in ("skip", "others"):
-            data[units] = tuple(tuple(unit) for unit in data[units])
+        data["others"] = tuple(tuple(unit) for unit in data["others"])
         data["outside"] = Outside(**data["outside"])
         data["engines"] = tuple(data["engines"])
         data["target"] = TargetRef.from_json(data["target"])

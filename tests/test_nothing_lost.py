@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -18,6 +19,9 @@ from hub_server import serve_hub
 from polars.testing import assert_frame_equal
 
 from pipeline import forge, gguf_file, schemas, tables
+
+sys.path.append(str(ROOT / "scripts"))
+import fuzz_files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc as Linux has")
 
@@ -118,6 +122,39 @@ def test_a_checker_that_hangs_is_a_timeout_and_the_rest_goes_on(
     assert "nothing for 3 s" in reason
 
 
+DIES = """import os, signal, sys
+def strike(frame, event, _):
+    if event == "call" and frame.f_code.co_name == "{function}":
+        os.kill(os.getpid(), signal.SIGABRT)
+if "pipeline.worker" in sys.orig_argv[1:3]:
+    sys.setprofile(strike)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "table", "column"),
+    [("_flag_rows", "prefix", "scheme"), ("_findings", "engines", "verdict")],
+)
+def test_a_death_in_a_stage_of_its_own_costs_the_rows_of_that_stage_alone(
+    tmp_path: Path, plain: Path, function: str, table: str, column: str
+) -> None:
+    """What `prefix` and `engines` had was of no unit: a death there took all others along."""
+    (tmp_path / "sitecustomize.py").write_text(DIES.format(function=function), "utf-8")
+    engines = ("audit.engines=[gbnf]", "audit.walks=2")
+    arguments = given(tmp_path, plain, GOOD, "builder=fixed", *engines)
+    done = pipeline(tmp_path, "run", *arguments, env={"PYTHONPATH": os.fspath(tmp_path)})
+    assert done.code == 1, done.err
+    [row] = done.table(table).to_dicts()
+    assert row[column] == "crashed"
+    assert "SIGABRT" in row["reason"]
+    other = "engines" if table == "prefix" else "prefix"
+    assert "crashed" not in done.table(other).to_dict(as_series=False).values()
+    assert done.table(other).height > 1
+    assert done.table("tokenizers")["status"].to_list() == ["ok"]
+    assert verdicts(done) == {("good", "fixed"): "ok"}
+    assert json.loads((done.folder / "manifest.json").read_text())["lost"] == 1
+
+
 # --- limits ---------------------------------------------------------------------------------------
 
 
@@ -205,6 +242,18 @@ def test_interrupted_then_resumed_equals_undisturbed(tmp_path: Path, sweep: list
     )
     first.pop("volatile"), second.pop("volatile")
     assert first == second
+
+
+def test_resume_does_no_stage_twice(tmp_path: Path, sweep: list[str]) -> None:
+    results = tmp_path / "results"
+    arguments = [*sweep, "audit.engines=[gbnf]"]
+    assert begun(results, arguments, r'"done", "unit": \["engine"', signal.SIGKILL) == -9
+    assert pipeline(results, "run", "resume=run").code == 0
+    for part in (results / "run" / "parts").glob("*.jsonl"):
+        said = part.read_text("utf-8")
+        for unit in ('["prefix"]', '["engine", "gbnf"]'):
+            assert said.count(f'"started", "unit": {unit}') == 1
+            assert said.count(f'"done", "unit": {unit}') == 1
 
 
 def test_a_worker_that_can_notice_nothing_ends_with_its_parent(
@@ -321,6 +370,13 @@ def test_faults_at_seeded_points_lose_and_double_nothing() -> None:
     said = script("fault_injection", "--points", "2", "--seed", "7").splitlines()
     assert said[-1] == "lost=0 doubled=0 parent_died=0 untyped=0"
     assert sum(": exit" in line for line in said) == 2
+
+
+def test_a_count_that_lies_takes_no_memory_of_the_script() -> None:
+    """A list of two thousand million empty items was 17 GB, and one of more never ended."""
+    claimed = struct.pack("<IQ", gguf_file.F32, 2**31 - 1) + bytes(8)
+    with pytest.raises(struct.error):
+        fuzz_files.items_of(fuzz_files.Entry(b"scores", gguf_file.ARRAY, claimed))
 
 
 def test_hostile_files_and_grammars_all_get_their_rows() -> None:

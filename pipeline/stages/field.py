@@ -20,17 +20,20 @@ _KEPT_IDS = 20
 
 def run(bench: Workbench) -> None:
     """Send `engines` and `engine_findings` of every engine that is asked for."""
-    if not bench.job.engines:
-        return
-    cases = list(suites.load(Path(bench.job.engines_suite)).cases)
-    languages = {case: Languages.of(case) for case in cases}
+    languages: dict[Case, Languages] = {}
     for name in bench.job.engines:
+        if not bench.begin("engine", name):
+            continue
+        if not languages:
+            cases = suites.load(Path(bench.job.engines_suite)).cases
+            languages = {case: Languages.of(case) for case in cases}
         try:
             engine = ForeignEngine(name, bench.material)
         except BuilderRefused as refusal:
             bench.channel.rows("engines", [_row(bench, name, reason=str(refusal))])
-            continue
-        _Probing(bench, engine, languages).run()
+        else:
+            _Probing(bench, engine, languages).run()
+        bench.channel.done("engine", name)
 
 
 class _Probing:

@@ -78,6 +78,7 @@ class Ground:
             *("run", "-m", "tokenizer=path", f"tokenizer.path={paths}"),
             *("grammar=path", f"grammar.path={self.folder / 'small.yaml'}"),
             *("builder=[unfixed,fixed]", "audit.walks=2", "audit.strings_suite=null"),
+            "audit.engines=[gbnf]",
             *("engine.max_tokens=8", "engine.time_limit=5", "runtime.n_threads=1"),
             *(f"results_dir={self.results}", f"run.name={name}"),
         ]

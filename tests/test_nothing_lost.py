@@ -186,8 +186,13 @@ def test_time_and_budget_are_verdicts(tmp_path: Path, plain: Path) -> None:
 # --- interruption and resume ----------------------------------------------------------------------
 
 
-def begun(results: Path, arguments: list[str], until: str, sent: int) -> int:
-    """Start a run, end it by a signal once its journals hold some text; its exit code."""
+def begun(
+    results: Path, arguments: list[str], until: str, sent: int, *, stopped: bool = False
+) -> int:
+    """Start a run, end it by a signal once its journals hold some text; its exit code.
+
+    `stopped` stops all that it has started first.
+    """
     env = os.environ | {"BYTE_EXACT_MARK": str(results)}
     command = [sys.executable, "-m", "pipeline", *arguments, f"results_dir={results}"]
     with subprocess.Popen(
@@ -201,6 +206,9 @@ def begun(results: Path, arguments: list[str], until: str, sent: int) -> int:
             assert process.poll() is None, "it ended too early"
             assert time.monotonic() < deadline
             time.sleep(0.002)
+        for worker in _workers(results) if stopped else ():
+            if worker != str(process.pid):
+                os.kill(int(worker), signal.SIGSTOP)
         process.send_signal(sent)
         return process.wait(60)
 
@@ -261,15 +269,7 @@ def test_a_worker_that_can_notice_nothing_ends_with_its_parent(
 ) -> None:
     """As one whose memory is exhausted: no thread of it runs any more."""
     results = tmp_path / "results"
-    command = [sys.executable, "-m", "pipeline", *sweep, f"results_dir={results}", "run.name=run"]
-    env = os.environ | {"BYTE_EXACT_MARK": str(results)}
-    with subprocess.Popen(command, cwd=ROOT, env=env, stdout=-3, stderr=-3) as process:
-        deadline = time.monotonic() + 60
-        while not (worker := [pid for pid in _workers(results) if pid != str(process.pid)]):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        os.kill(int(worker[0]), signal.SIGSTOP)
-        process.kill()
+    begun(results, sweep, r'"type": "hello"', signal.SIGKILL, stopped=True)
     nothing_left(results)
 
 

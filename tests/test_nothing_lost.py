@@ -18,7 +18,9 @@ from conftest import QUICK, ROOT, Finished, pipeline
 from hub_server import serve_hub
 from polars.testing import assert_frame_equal
 
-from pipeline import forge, gguf_file, schemas, tables
+from pipeline import commands_sweep, forge, gguf_file, schemas, tables
+from pipeline.errors import ConfigError
+from pipeline.journal import Command
 
 sys.path.append(str(ROOT / "scripts"))
 import fuzz_files
@@ -250,6 +252,23 @@ def test_interrupted_then_resumed_equals_undisturbed(tmp_path: Path, sweep: list
     )
     first.pop("volatile"), second.pop("volatile")
     assert first == second
+
+
+def test_ctrl_c_that_a_library_makes_an_error_of_its_own_is_still_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OmegaConf made a complaint about the settings of it, and the exit code was 2."""
+
+    def interrupted(*_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ConfigError("'NoneType' object has no attribute") from None
+
+    monkeypatch.setattr(commands_sweep, "_hydra", interrupted)
+    sweep = commands_sweep.Sweep(Command("run", (f"results_dir={tmp_path}",), "/"))
+    assert sweep.run() == 128 + signal.SIGINT
+    assert "NoneType" not in capsys.readouterr().err
 
 
 def test_resume_does_no_stage_twice(tmp_path: Path, sweep: list[str]) -> None:

@@ -30,7 +30,8 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
                          journals, of shards too, merged into a run, once
     journal, resume      what was asked, begun and done; going on where a run was cut short
     attempts, lost       a job in as many workers as it takes; rows for what none could finish
-    supervise, intake    the parent's side of a worker: its messages, its death; rows checked
+    supervise, lifeline, intake
+                         the parent's side of a worker: its messages, its death; rows checked
     worker, limits       the native process, and what it may take of the machine
     stages               load, audit, generate, judge
     sources, fetch       where a file comes from: path, package, sdist, wheel, hub; pinned, cached

@@ -86,9 +86,8 @@ class _Worker:
                 self.refusal = text
             case {"type": "hello" | "spent" | "timings"} as message:
                 self.group.write(message)
-            case {"type": "end"}:
-                if self.held:  # rows of no unit of their own
-                    self.group.settle(("rest",), self.held)
+            case {"type": "end"} if self.held:
+                raise Garbage("rows of no unit")
             case _:
                 pass  # what something else in that process has printed
 
@@ -146,11 +145,8 @@ def _attempt(
     """Run what is missing of a job in one worker."""
     worker = _Worker(group, job.target.remote, progress)
     missing = {units.STAGE_OF[unit[0]] for unit in units.owed(job) if unit not in group.done}
-    rest = replace(
-        job,
-        skip=tuple(sorted(group.done)),
-        stages=tuple(stage for stage in job.stages if stage in missing),
-    )
+    stages = tuple(stage for stage in job.stages if stage in missing)
+    rest = units.less(replace(job, stages=stages), group.done)
     death = supervise(rest, worker.take, time_limit=limits.silence, deadline=limits.deadline)
     return worker, death
 

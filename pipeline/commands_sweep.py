@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
 
 import hydra
@@ -58,7 +58,7 @@ class Sweep:
                 signal.signal(each, self._interrupt)
             if self._shard:
                 journal.share(self._command)
-            with contextlib.suppress(KeyboardInterrupt):
+            with contextlib.suppress(KeyboardInterrupt), self._interruptible():
                 self._launch() if self._launched else _hydra(self._job, self._command.arguments)
             for each in before:
                 signal.signal(each, signal.SIG_IGN)  # the tables are being closed
@@ -130,20 +130,31 @@ class Sweep:
         self._signal = 128 + number  # as shells have it
         raise KeyboardInterrupt
 
+    @contextlib.contextmanager
+    def _interruptible(self) -> Generator[None]:
+        """An interruption leaves the block as one, though a library make it an error of its own."""
+        try:
+            yield
+        except Exception:
+            if self._signal:
+                raise KeyboardInterrupt from None
+            raise
+
     def _job(self, composed: DictConfig) -> None:
         """One job. An exception that leaves it would end the whole sweep, so errors are kept."""
         if os.getpid() != self._process:
             return self._elsewhere(composed)
-        if self._fatal is not None:
+        if self._fatal is not None or self._signal:
             return None
         settings = None
         try:
-            settings = config.settings(composed)
-            budget = settings.run.budget
-            deadline = None if budget is None else self._begun + budget
-            self._used.append(settings)
-            name = job_name(self._command)
-            run.execute(settings, self._command, deadline, name=name, keep_refused=self._many)
+            with self._interruptible():
+                settings = config.settings(composed)
+                budget = settings.run.budget
+                deadline = None if budget is None else self._begun + budget
+                self._used.append(settings)
+                name = job_name(self._command)
+                run.execute(settings, self._command, deadline, name=name, keep_refused=self._many)
         except ResultsError as error:  # then no other job could be written either
             self._fatal = error
         except PipelineError as error:

@@ -2,7 +2,8 @@
 
 One JSON object in, one out, a line each, until standard input ends; the first asks for the table.
 The interpreter may be of any environment that has the package; of this one it gets the source of
-`pipeline`, and nothing that is installed beside it. `foreign_serve` is the other side.
+`pipeline`, and nothing that is installed beside it. `foreign_serve` is the other side. The process
+is in the group of the worker that starts it, and ends with that (`lifeline`).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def struck(job: Job, culprit: Unit) -> Iterator[Unit]:
                 yield unit
             case ("case", suite, case) if unit[0] == "cell" and unit[2:4] == (suite, case):
                 yield unit
-            case ("build", builder) if unit[1:2] == (builder,):
+            case ("build", builder) if unit[0] != "engine" and unit[1:2] == (builder,):
                 yield unit
             case _ if unit == culprit:
                 yield unit
@@ -58,33 +58,41 @@ def without(job: Job, culprit: Unit) -> Job:
 def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
     """The (table, rows) pairs that say what became of a unit."""
     match unit:
+        case ("prefix",):
+            row = {"text": "", "implementation": "", "scheme": fate.end.value}
+            return [("prefix", [_row("prefix", job) | row | {"reason": fate.reason}])]
+        case ("engine", engine):
+            row = {"engine": engine, "grammar": "", "walk": "", "step": 0}
+            row |= {"verdict": fate.end.value, "reason": fate.reason}
+            return [("engines", [_row("engines", job) | row])]
         case ("cell", builder, suite, case, *one_of):
             row = _cell(job, builder, suite, case, fate)
             return [("cells", [row | {"repeat": int(one_of[0]) if one_of else None}])]
         case ("audit", builder):
             row = {"status": fate.end.value, "reason": fate.reason}
-            return [("tokenizers", [_row("tokenizers", job, builder) | row])]
+            return [("tokenizers", [_row("tokenizers", job, builder=builder) | row])]
         case ("walks", builder):
             row = {"grammar": "", "walk": "all", "ended": fate.end.value, "objection": fate.reason}
             row |= {"n_steps": 0, "n_non_canonical": 0, "accepting": False}
-            return [("walks", [_row("walks", job, builder) | row | {"verdict": fate.end.value}])]
+            row |= {"verdict": fate.end.value}
+            return [("walks", [_row("walks", job, builder=builder) | row])]
         case ("replay", builder, collection, name):
             row = {"collection": collection, "schema": name, "instance": "", "split": ""}
             row |= {"verdict": fate.end.value, "reason": fate.reason}
             row |= {"cause": "none" if fate.end is End.LOAD_REFUSED else "engine"}
-            return [("replay", [_row("replay", job, builder) | row])]
+            return [("replay", [_row("replay", job, builder=builder) | row])]
         case _:
             raise ValueError(f"no rows are owed for {unit}")
 
 
-def _row(table: str, job: Job, builder: str) -> Row:
-    empty = dict.fromkeys(schemas.SCHEMAS[table])
-    return {**empty, "tokenizer": job.tokenizer, "builder": builder}
+def _row(table: str, job: Job, **names: str) -> Row:
+    """A row with nothing in it but whose it is."""
+    return {**dict.fromkeys(schemas.SCHEMAS[table]), "tokenizer": job.tokenizer, **names}
 
 
 def _cell(job: Job, builder: str, suite: str, case: str, fate: Fate) -> Row:
     cause = Cause.VOCABULARY if fate.end is End.LOAD_REFUSED else Cause.RUNTIME
-    return _row("cells", job, builder) | {
+    return _row("cells", job, builder=builder) | {
         "target": job.target.name,
         "model": job.model,
         "suite": suite,

@@ -237,6 +237,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "ids": _IDS,
         "pieces": _TEXTS,
         "discriminating": _B,
+        "reason": _S,
     },
     "flags": {
         "tokenizer": _S,

@@ -220,7 +220,7 @@ def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
         judged = group.filter(~pl.col("verdict").is_in(["no_oracle", "after_divergence"]))
         mine = findings.filter(tokenizer=tokenizer, engine=engine).sort(-pl.col("n_states"))
         kinds = [f"{r['n_states']} {r['verdict']}/{r['kind']}" for r in mine.to_dicts()]
-        refused = group.filter(verdict="builder_refused")["reason"].to_list()
+        refused = group.filter(walk="")["reason"].to_list()
         rows.append(
             [
                 str(tokenizer),

@@ -15,11 +15,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from pipeline import lifeline
 from pipeline.worker import Job
 
 _TAIL = 2000
@@ -67,7 +69,7 @@ def supervise(
             code = process.wait(timeout=patience())
         except (queue.Empty, subprocess.TimeoutExpired):
             hung = True
-            _kill(process)
+            lifeline.kill(process)
             code = process.wait()
         except Garbage as garbage:
             return Death(hung=False, reason=f"the worker sent garbage and was ended: {garbage}.")
@@ -80,10 +82,12 @@ def supervise(
     return Death(hung=False, reason=f"the native process died by {died}. {words}")
 
 
-@contextlib.contextmanager
-def _worker(errors: IO[bytes]) -> Generator[subprocess.Popen[str]]:
-    """A worker process that does not outlive the block."""
-    process = subprocess.Popen(
+def _worker(errors: IO[bytes]) -> AbstractContextManager[subprocess.Popen[str]]:
+    """A worker process that does not outlive the block, nor this process; nor do its children.
+
+    A session of its own, so that a Ctrl-C is the parent's to answer.
+    """
+    return lifeline.group(
         [sys.executable, "-m", "pipeline.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -91,25 +95,7 @@ def _worker(errors: IO[bytes]) -> Generator[subprocess.Popen[str]]:
         encoding="utf-8",
         errors="replace",
         env=os.environ | {"PYTHONPATH": _python_path(), "PYTHONUNBUFFERED": "1"},
-        start_new_session=True,  # a Ctrl-C is the parent's to answer
     )
-    try:
-        yield process
-    finally:
-        _kill(process)
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    """End a worker and the children it tries things in."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.kill()
 
 
 def _python_path() -> str:

@@ -6,12 +6,20 @@ Parent and workers read it alike: neither polars nor a native library is importe
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import compress, product
 
 from pipeline.worker import Job, Unit, repeats
 
-STAGE_OF = {"audit": "audit", "walks": "audit", "cell": "generate", "replay": "replay"}
+STAGE_OF = {
+    "prefix": "audit",
+    "engine": "audit",
+    "audit": "audit",
+    "walks": "audit",
+    "cell": "generate",
+    "replay": "replay",
+}
 """The stage that brings a kind of unit to its rows."""
 
 
@@ -28,6 +36,21 @@ def owed(job: Job) -> Iterator[Unit]:
                     yield ("replay", builder, collection.name, name)
 
 
+def less(job: Job, done: Collection[Unit]) -> Job:
+    """The job as a worker is told it: without the units that are done, or other shards' to do.
+
+    They are marked, not named: of a hundred thousand cells the names are megabytes.
+    """
+    whole = replace(job, others=(), pending="")
+    gone = {*done, *job.others}
+    return replace(whole, pending="".join("01"[unit not in gone] for unit in owed(whole)))
+
+
+def pending(job: Job) -> set[Unit]:
+    """What a worker is to do of the job that it was told."""
+    return set(compress(owed(job), map(int, job.pending)) if job.pending else owed(job))
+
+
 def others(job: Job, count: int, index: int) -> tuple[Unit, ...]:
     """The units but for replay that fall to other shards than `index` of `count`."""
     return tuple(unit for n, unit in enumerate(_dealt(job)) if n % count != index)
@@ -36,6 +59,9 @@ def others(job: Job, count: int, index: int) -> tuple[Unit, ...]:
 def _dealt(job: Job) -> Iterator[Unit]:
     """The units that are dealt out in turn: those of a kind cost about the same."""
     if "audit" in job.stages:
+        yield ("prefix",)
+        for engine in job.engines:
+            yield ("engine", engine)
         for kind in ("walks", "audit"):
             for builder in job.builders:
                 yield (kind, builder)

@@ -29,7 +29,8 @@ from pipeline.job_target import TargetRef
 
 Row = dict[str, object]
 Unit = tuple[str, ...]
-"""A kind (`case`, `build`, `audit`, `walks`, `cell`, `replay`) and the names that tell it apart."""
+"""A kind (`case`, `build`, `prefix`, `engine`, `audit`, `walks`, `cell`, `replay`) and the names
+that tell it apart."""
 
 
 @dataclass(frozen=True)
@@ -136,8 +137,9 @@ class Job:
     """The file of the grammar of items that bring none."""
     others: tuple[Unit, ...] = ()
     """Units that are other shards' to do."""
-    skip: tuple[Unit, ...] = ()
-    """Units that are done already."""
+    pending: str = ""
+    """A character for each unit that is owed, in order: 1 to do it, 0 to leave it out (see
+    `units.less`); empty to do all."""
     apart: bool = False
     """Cell by cell, so that a death has one suspect."""
 
@@ -152,8 +154,7 @@ class Job:
         data["collections"] = tuple(
             CollectionRef(**one | {"ids": tuple(one["ids"])}) for one in data["collections"]
         )
-        for units in ("skip", "others"):
-            data[units] = tuple(tuple(unit) for unit in data[units])
+        data["others"] = tuple(tuple(unit) for unit in data["others"])
         data["outside"] = Outside(**data["outside"])
         data["engines"] = tuple(data["engines"])
         data["target"] = TargetRef.from_json(data["target"])
@@ -260,7 +261,10 @@ def _choose_libraries(job: Job) -> None:
 
 
 def _die_with_the_parent() -> None:
-    """Wait for the end of standard input, which the parent keeps open as long as it lives."""
+    """Wait for the end of standard input, which the parent keeps open as long as it lives.
+
+    For where the kernel does not see to it (`lifeline`).
+    """
     sys.stdin.read()
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)  # with whatever it tries things in

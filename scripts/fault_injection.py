@@ -78,6 +78,7 @@ class Ground:
             *("run", "-m", "tokenizer=path", f"tokenizer.path={paths}"),
             *("grammar=path", f"grammar.path={self.folder / 'small.yaml'}"),
             *("builder=[unfixed,fixed]", "audit.walks=2", "audit.strings_suite=null"),
+            "audit.engines=[gbnf]",
             *("engine.max_tokens=8", "engine.time_limit=5", "runtime.n_threads=1"),
             *(f"results_dir={self.results}", f"run.name={name}"),
         ]
@@ -127,14 +128,18 @@ class Difference:
 
 
 def difference(run: Path, wanted: dict[str, pl.DataFrame]) -> Difference:
-    """Compare every table, row by row."""
+    """Compare every table, row by row; the first row that is lost is shown with what is odd."""
     lost = doubled = untyped = 0
     for table, rows in wanted.items():
         got = tables.read(run, table)
         keys = schemas.SORT_KEYS[table]
         doubled += got.height - got.unique(keys).height
         there = got.unique(keys).join(rows, on=rows.columns, how="semi", nulls_equal=True)
-        lost += rows.height - there.height
+        if rows.height > there.height:
+            lost += rows.height - there.height
+            for which, one, other in (("lost", rows, got), ("odd", got, rows)):
+                left = one.join(other, on=rows.columns, how="anti", nulls_equal=True)
+                print(which, table, left.rows(named=True)[:1])
         if table == "cells":
             typed = got["verdict"].is_in([verdict.value for verdict in Verdict])
             untyped += got.height - int(typed.sum())

@@ -87,11 +87,11 @@ def _cut(path: Path) -> Draft:
         entry = Entry(key.encode(), struct.unpack_from("<I", raw, start)[0], raw[start + 4 :])
         name = key.removeprefix(_TOKENIZER)
         if name in _PER_TOKEN:
-            items = _items(entry)[:_KEEP]
+            items = items_of(entry)[:_KEEP]
             entry.value = _array(entry, items)
             kept |= set(items) if name == "tokens" else set()
         elif name == "merges":
-            whole = (m for m in _items(entry) if {*m.split(b" "), m.replace(b" ", b"")} <= kept)
+            whole = (m for m in items_of(entry) if {*m.split(b" "), m.replace(b" ", b"")} <= kept)
             entry.value = _array(entry, list(whole))
         elif name.endswith("_token_id") and struct.unpack("<I", entry.value)[0] >= _KEEP:
             entry.value = struct.pack("<I", _KEEP - 1)
@@ -101,9 +101,11 @@ def _cut(path: Path) -> Draft:
     return Draft(entries)
 
 
-def _items(entry: Entry) -> list[bytes]:
+def items_of(entry: Entry) -> list[bytes]:
     """The items of an array, each as its bytes."""
     kind, count = struct.unpack_from("<IQ", entry.value)
+    if count > len(entry.value):
+        raise struct.error("more items than bytes: there is no taking them apart")
     if kind != STRING:
         size = (len(entry.value) - 12) // max(count, 1)
         return [entry.value[12 + i * size : 12 + (i + 1) * size] for i in range(count)]
@@ -180,7 +182,7 @@ def _key(draft: Draft, rng: random.Random) -> None:
 
 def _token_text(draft: Draft, rng: random.Random) -> None:
     if (entry := draft.find("tokens")) is not None:
-        items = _items(entry)
+        items = items_of(entry)
         for _ in range(rng.choice((1, 1, 3, 50))):
             items[rng.randrange(len(items))] = rng.choice((*_TEXTS, rng.choice(items)))
         entry.value = _array(entry, items)
@@ -189,14 +191,14 @@ def _token_text(draft: Draft, rng: random.Random) -> None:
 def _per_token(draft: Draft, rng: random.Random) -> None:
     entry = draft.find(rng.choice(_PER_TOKEN))
     if entry is not None:
-        items = _items(entry)
+        items = items_of(entry)
         n = rng.choice((0, 1, len(items) - 1, len(items) + 1, len(items) * 3))
         entry.value = _array(entry, (items * 4)[:n])
 
 
 def _token_kind(draft: Draft, rng: random.Random) -> None:
     if (entry := draft.find("token_type")) is not None:
-        items = _items(entry)
+        items = items_of(entry)
         kinds = [rng.choice((-1, 0, 1, 2, 3, 4, 5, 6, 7, 2**30)) for _ in range(3)]
         some = rng.choice((0.01, 0.3, 1.0))
         items = [struct.pack("<i", rng.choice(kinds)) if rng.random() < some else i for i in items]
@@ -206,13 +208,13 @@ def _token_kind(draft: Draft, rng: random.Random) -> None:
 def _scores(draft: Draft, rng: random.Random) -> None:
     if (entry := draft.find("scores")) is not None:
         wild = (float("nan"), float("inf"), -float("inf"), 0.0, 3e38, -1e9)
-        items = [struct.pack("<f", rng.choice(wild)) for _ in _items(entry)]
+        items = [struct.pack("<f", rng.choice(wild)) for _ in items_of(entry)]
         entry.value = _array(entry, items)
 
 
 def _merges(draft: Draft, rng: random.Random) -> None:
     if (entry := draft.find("merges")) is not None:
-        items = _items(entry)
+        items = items_of(entry)
         odd = (b"", b" ", b"a", b"a  b", b"zz qq", b"a b c", *items[:3])
         changed = [rng.choice(odd) if rng.random() < 0.2 else item for item in items]
         entry.value = _array(entry, rng.choice(([], changed, changed[::-1])))

@@ -9,8 +9,9 @@ no temporary file may stay. A table of what came of them is printed; the last li
 `lost=… doubled=… parent_died=… untyped=…`, and the exit code 0 only if all are 0.
 
 `--keep` copies whatever went wrong, and each file that brought a worker down, into a folder;
-`--minutes` stops after so long, and the table says how many there were. Needs a clone with the
-extra `test` installed.
+`--minutes` stops after so long, and the table says how many there were. The script and the commands
+it runs have four GiB of memory each, however many inputs there are. Needs a clone with the extra
+`test` installed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import resource
 import shutil
 import sys
 import time
@@ -40,6 +42,7 @@ from pipeline.verdict import Verdict
 
 _ROOT = Path(__file__).parent.parent
 _FILES_AT_ONCE, _CASES_AT_ONCE = 50, 100
+_MEMORY = 4 * 2**30
 _STATUSES = {"ok", *(verdict.value for verdict in Verdict)}
 _BUILDERS = ("unfixed", "fixed")
 
@@ -211,6 +214,7 @@ def main() -> int:
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     options = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     begun = time.monotonic()
     tally = Tally(options.keep, begun + 60 * options.minutes)
     with ground() as here:

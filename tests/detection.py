@@ -97,7 +97,7 @@ class Detector:
 
     @cached_property
     def languages(self) -> dict[Case, Languages]:
-        """Kept alive as long as the judge, whose cache knows them by identity."""
+        """Made once for all builders: the judge's cache knows them by identity."""
         cases = [*self._walked(), *specials.cases(self.bench.vocabulary)]
         cases += [case for suite in GENERATED for case in _cases(suite)]
         return {case: Languages.of(case) for case in cases}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
-from conftest import ROOT
+from conftest import ROOT, Opened
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -71,6 +73,20 @@ def test_flags_and_classes() -> None:
 def test_what_is_not_regular_is_unsupported(pattern: bytes) -> None:
     with pytest.raises(Unsupported):
         ByteRegex(pattern)
+
+
+def test_no_language_is_taken_for_a_dead_one(open_vocabulary: Callable[[str], Opened]) -> None:
+    """Known by `id` alone, a language in a dead one's place in memory got that one's truth.
+
+    `audit.engines` then showed the two oracles at odds, in some runs and in others not.
+    """
+    opened = open_vocabulary("llama_spm")
+    judge = opened.judge
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        truth = judge.legal(ByteRegex(letter.encode()), b"")
+        assert truth is not None
+        legal = {opened.vocabulary.rendered[token] for token in np.flatnonzero(truth[0])}
+        assert legal == {letter.encode()}
 
 
 @pytest.mark.parametrize("name", ["walks", "half_free", "forced_literal", "enum"])

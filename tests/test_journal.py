@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from pipeline.errors import ConfigError, ResultsError
 from pipeline.journal import Command, Group
 from pipeline.lost import Fate
 from pipeline.verdict import End, Verdict
-from pipeline.worker import SuiteRef
+from pipeline.worker import CollectionRef, Job, SuiteRef
 
 COMMAND = Command("run", ("tokenizer=path", "run.name=run"), "/")
 
@@ -31,6 +33,9 @@ def _own_command(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[re
 
 def audit_row(builder: str) -> dict[str, Any]:
     return dict.fromkeys(schemas.SCHEMAS["tokenizers"]) | {"tokenizer": "t", "builder": builder}
+
+
+NO_UNIT = {"type": "rows", "table": "tokenizers", "rows": [audit_row("fixed")]}
 
 
 def begun(path: Path) -> Group:
@@ -84,9 +89,10 @@ def test_every_owed_unit_gets_a_typed_row_that_its_table_takes(tmp_path: Path) -
         stages=("audit", "generate"),
         builders=("fixed", "unfixed"),
         suites=(SuiteRef("x", ("c1", "c2"), "s"),),
+        engines=("gbnf",),
     )
     owed = list(units.owed(one))
-    assert len(owed) == len(set(owed)) == 2 * 2 + 2 * 2
+    assert len(owed) == len(set(owed)) == 1 + 1 + 2 * 2 + 2 * 2
     for end in (End.CRASHED, End.TIMEOUT, End.LOAD_REFUSED):
         for unit in owed:
             for table, rows in lost.rows(one, unit, Fate(end, "why")):
@@ -96,12 +102,38 @@ def test_every_owed_unit_gets_a_typed_row_that_its_table_takes(tmp_path: Path) -
                     assert Verdict(str(rows[0]["verdict"])).value == end.value
 
 
+def test_an_engine_does_not_fall_with_the_builder_of_its_name(tmp_path: Path) -> None:
+    one = job(tmp_path, builders=("fixed", "xgrammar"), engines=("xgrammar",))
+    struck = set(lost.struck(one, ("build", "xgrammar")))
+    assert struck == {("audit", "xgrammar"), ("walks", "xgrammar")}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_worker_is_told_what_is_done_or_others_by_marks_alone(tmp_path: Path, seed: int) -> None:
+    """By name, a hundred thousand done cells were megabytes for each worker to read."""
+    rng = random.Random(seed)
+    whole = job(
+        tmp_path,
+        stages=("audit", "generate", "replay"),
+        builders=("fixed", "unfixed"),
+        suites=(SuiteRef("x", tuple(f"case_{n}" for n in range(50)), "s"),),
+        collections=(CollectionRef("c", "maskbench", "x", tuple(f"s{n}" for n in range(20))),),
+    )
+    shard = replace(whole, others=units.others(whole, 3, seed % 3))
+    done = {unit for unit in units.owed(shard) if rng.random() < seed / 7}
+    told = units.less(shard, done)
+    assert len(told.to_json()) <= len(whole.to_json()) + len(list(units.owed(whole)))
+    assert units.pending(Job.from_json(json.loads(told.to_json()))) == {*units.owed(shard)} - done
+    assert units.pending(whole) == {*units.owed(whole)}
+
+
 @pytest.mark.parametrize(
     ("script", "words"),
     [
         ('echo \'{"type":"rows","table":"cells","rows":[{"x":1}]}\'; sleep 60', "its columns"),
         ('echo \'{"type":"rows","table":"sells","rows":[]}\'; sleep 60', "no table"),
         ('echo \'{"type":"done","unit":[1]}\'; sleep 60', "names no unit"),
+        (f"echo '{json.dumps(NO_UNIT)}'; echo '{{\"type\":\"end\"}}'; sleep 60", "no unit"),
         ("echo hello; exit 0", "ended before its job did"),
         ('echo \'{"type":"end"}\'; exit 0', "ended before its job did"),
         ("kill -SEGV $$", "SIGSEGV"),

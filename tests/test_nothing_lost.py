@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -17,7 +18,12 @@ from conftest import QUICK, ROOT, Finished, pipeline
 from hub_server import serve_hub
 from polars.testing import assert_frame_equal
 
-from pipeline import forge, gguf_file, schemas, tables
+from pipeline import commands_sweep, forge, gguf_file, schemas, tables
+from pipeline.errors import ConfigError
+from pipeline.journal import Command
+
+sys.path.append(str(ROOT / "scripts"))
+import fuzz_files
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="signals and /proc as Linux has")
 
@@ -118,6 +124,45 @@ def test_a_checker_that_hangs_is_a_timeout_and_the_rest_goes_on(
     assert "nothing for 3 s" in reason
 
 
+DIES = """import os, signal, sys
+def strike(frame, event, _):
+    if event == "call" and frame.f_code.co_name == "{function}":
+        os.kill(os.getpid(), signal.SIGABRT)
+if "pipeline.worker" in sys.orig_argv[1:3]:
+    sys.setprofile(strike)
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "table", "column", "reason"),
+    [
+        ("_flag_rows", "prefix", "scheme", "reason"),
+        ("_findings", "engines", "verdict", "reason"),
+        ("_vocabulary_facts", "tokenizers", "status", "reason"),
+        ("_planned", "walks", "ended", "objection"),
+    ],
+)
+def test_a_death_in_a_stage_costs_the_rows_of_that_stage_alone(
+    tmp_path: Path, plain: Path, function: str, table: str, column: str, reason: str
+) -> None:
+    """What `prefix` and `engines` had was of no unit, and what the builders of an audit share was
+    made before any unit began: a death there took all others along."""
+    (tmp_path / "sitecustomize.py").write_text(DIES.format(function=function), "utf-8")
+    engines = ("audit.engines=[gbnf]", "audit.walks=2")
+    arguments = given(tmp_path, plain, GOOD, "builder=fixed", *engines)
+    done = pipeline(tmp_path, "run", *arguments, env={"PYTHONPATH": os.fspath(tmp_path)})
+    assert done.code == 1, done.err
+    [row] = done.table(table).to_dicts()
+    assert row[column] == "crashed"
+    assert "SIGABRT" in row[reason]
+    for other in {"prefix", "engines", "walks"} - {table}:
+        assert done.table(other).height > 1
+    if table != "tokenizers":
+        assert done.table("tokenizers")["status"].to_list() == ["ok"]
+    assert verdicts(done) == {("good", "fixed"): "ok"}
+    assert json.loads((done.folder / "manifest.json").read_text())["lost"] == 1
+
+
 # --- limits ---------------------------------------------------------------------------------------
 
 
@@ -149,8 +194,13 @@ def test_time_and_budget_are_verdicts(tmp_path: Path, plain: Path) -> None:
 # --- interruption and resume ----------------------------------------------------------------------
 
 
-def begun(results: Path, arguments: list[str], until: str, sent: int) -> int:
-    """Start a run, end it by a signal once its journals hold some text; its exit code."""
+def begun(
+    results: Path, arguments: list[str], until: str, sent: int, *, stopped: bool = False
+) -> int:
+    """Start a run, end it by a signal once its journals hold some text; its exit code.
+
+    `stopped` stops all that it has started first.
+    """
     env = os.environ | {"BYTE_EXACT_MARK": str(results)}
     command = [sys.executable, "-m", "pipeline", *arguments, f"results_dir={results}"]
     with subprocess.Popen(
@@ -164,6 +214,9 @@ def begun(results: Path, arguments: list[str], until: str, sent: int) -> int:
             assert process.poll() is None, "it ended too early"
             assert time.monotonic() < deadline
             time.sleep(0.002)
+        for worker in _workers(results) if stopped else ():
+            if worker != str(process.pid):
+                os.kill(int(worker), signal.SIGSTOP)
         process.send_signal(sent)
         return process.wait(60)
 
@@ -205,6 +258,44 @@ def test_interrupted_then_resumed_equals_undisturbed(tmp_path: Path, sweep: list
     )
     first.pop("volatile"), second.pop("volatile")
     assert first == second
+
+
+def test_ctrl_c_that_a_library_makes_an_error_of_its_own_is_still_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """OmegaConf made a complaint about the settings of it, and the exit code was 2."""
+
+    def interrupted(*_: object) -> None:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ConfigError("'NoneType' object has no attribute") from None
+
+    monkeypatch.setattr(commands_sweep, "_hydra", interrupted)
+    sweep = commands_sweep.Sweep(Command("run", (f"results_dir={tmp_path}",), "/"))
+    assert sweep.run() == 128 + signal.SIGINT
+    assert "NoneType" not in capsys.readouterr().err
+
+
+def test_resume_does_no_stage_twice(tmp_path: Path, sweep: list[str]) -> None:
+    results = tmp_path / "results"
+    arguments = [*sweep, "audit.engines=[gbnf]"]
+    assert begun(results, arguments, r'"done", "unit": \["engine"', signal.SIGKILL) == -9
+    assert pipeline(results, "run", "resume=run").code == 0
+    for part in (results / "run" / "parts").glob("*.jsonl"):
+        said = part.read_text("utf-8")
+        for unit in ('["prefix"]', '["engine", "gbnf"]'):
+            assert said.count(f'"started", "unit": {unit}') == 1
+            assert said.count(f'"done", "unit": {unit}') == 1
+
+
+def test_a_worker_that_can_notice_nothing_ends_with_its_parent(
+    tmp_path: Path, sweep: list[str]
+) -> None:
+    """As one whose memory is exhausted: no thread of it runs any more."""
+    results = tmp_path / "results"
+    begun(results, sweep, r'"type": "hello"', signal.SIGKILL, stopped=True)
+    nothing_left(results)
 
 
 def test_a_run_over_other_files_is_not_gone_on_with(tmp_path: Path, sweep: list[str]) -> None:
@@ -304,6 +395,13 @@ def test_faults_at_seeded_points_lose_and_double_nothing() -> None:
     said = script("fault_injection", "--points", "2", "--seed", "7").splitlines()
     assert said[-1] == "lost=0 doubled=0 parent_died=0 untyped=0"
     assert sum(": exit" in line for line in said) == 2
+
+
+def test_a_count_that_lies_takes_no_memory_of_the_script() -> None:
+    """A list of two thousand million empty items was 17 GB, and one of more never ended."""
+    claimed = struct.pack("<IQ", gguf_file.F32, 2**31 - 1) + bytes(8)
+    with pytest.raises(struct.error):
+        fuzz_files.items_of(fuzz_files.Entry(b"scores", gguf_file.ARRAY, claimed))
 
 
 def test_hostile_files_and_grammars_all_get_their_rows() -> None:

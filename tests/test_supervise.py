@@ -14,6 +14,7 @@ from typing import Any
 import gguf_faults as faults
 import pytest
 from conftest import QUICK, ROOT, pipeline, vocabulary_file
+from test_lifeline import soon_dead
 
 from pipeline import sources
 from pipeline.builders import Outside
@@ -290,6 +291,17 @@ def test_no_process_thread_or_file_is_left(monkeypatch: pytest.MonkeyPatch, tmp_
         time.sleep(0.05)
     assert threading.active_count() <= threads
     assert len(list(Path("/proc/self/fd").iterdir())) <= files
+
+
+def test_a_worker_that_crashes_takes_its_children_along(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A library's process that hangs in native code never sees the end of its standard input."""
+    child = tmp_path / "child"
+    stub(monkeypatch, tmp_path, f'sleep 600 & echo $! > "{child}"; kill -SEGV $$')
+    death, _ = work(job(tmp_path))
+    assert death is not None
+    assert soon_dead([child.read_text().strip()])
 
 
 # --- what is printed is no message ----------------------------------------------------------------

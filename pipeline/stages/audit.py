@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache, partial
 
 from pipeline import audit, exactness, provenance, specials
 from pipeline.builders import Tokenize, bridge
@@ -13,13 +14,11 @@ from pipeline.worker import Row
 
 def run(bench: Workbench) -> None:
     """Send `tokenizers`, `tokens`, `masks`, `exactness` and `specials` of every builder."""
-    probes = exactness.probes(bench.vocabulary, bench.job.audit_seed)
-    if any(table.tokenize for table in bench.tables.values()):
-        bench.survival.try_all(probes)
-    facts = _vocabulary_facts(bench)
+    known = cache(partial(_known, bench))
     for name in bench.job.builders:
         if not bench.begin("audit", name):
             continue
+        probes, facts = known()  # within a unit: llama.cpp tokenizes for it
         whose: Row = {"tokenizer": bench.job.tokenizer, "builder": name}
         table = bench.tables.get(name)
         if table is None:
@@ -40,6 +39,14 @@ def run(bench: Workbench) -> None:
         counts = audit.table_row(bench.vocabulary, table, wrong, mode)
         bench.channel.rows("tokenizers", [whose | facts | status | counts])
         bench.channel.done("audit", name)
+
+
+def _known(bench: Workbench) -> tuple[list[bytes], Row]:
+    """What builders share: the probes, those that may kill tried, and the vocabulary's facts."""
+    probes = exactness.probes(bench.vocabulary, bench.job.audit_seed)
+    if any(table.tokenize for table in bench.tables.values()):
+        bench.survival.try_all(probes)
+    return probes, _vocabulary_facts(bench)
 
 
 def _exactness_rows(bench: Workbench, name: str, probes: list[bytes]) -> Iterator[Row]:

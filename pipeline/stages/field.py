@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 
 from pipeline import suites, walks
@@ -20,17 +21,21 @@ _KEPT_IDS = 20
 
 def run(bench: Workbench) -> None:
     """Send `engines` and `engine_findings` of every engine that is asked for."""
-    if not bench.job.engines:
-        return
-    cases = list(suites.load(Path(bench.job.engines_suite)).cases)
-    languages = {case: Languages.of(case) for case in cases}
+    languages = cache(partial(_languages, bench))
     for name in bench.job.engines:
+        if not bench.begin("engine", name):
+            continue
         try:
             engine = ForeignEngine(name, bench.material)
         except BuilderRefused as refusal:
             bench.channel.rows("engines", [_row(bench, name, reason=str(refusal))])
-            continue
-        _Probing(bench, engine, languages).run()
+        else:
+            _Probing(bench, engine, languages()).run()
+        bench.channel.done("engine", name)
+
+
+def _languages(bench: Workbench) -> dict[Case, Languages]:
+    return {case: Languages.of(case) for case in suites.load(Path(bench.job.engines_suite)).cases}
 
 
 class _Probing:

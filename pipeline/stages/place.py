@@ -23,8 +23,15 @@ HERE = "here"
 
 def run(bench: Workbench) -> None:
     """Send `prefix`, `flags` and `templates` of a SentencePiece vocabulary; nothing of others."""
-    if bench.scheme is None or bench.vocabulary.tokenize_can_throw:
+    fit = bench.scheme is not None and not bench.vocabulary.tokenize_can_throw
+    if not bench.begin("prefix"):
         return
+    if fit:
+        _send(bench)
+    bench.channel.done("prefix")
+
+
+def _send(bench: Workbench) -> None:
     placement = Placement(bench.vocabulary)
     answers = [*_own_answers(bench, placement), *_references(bench, placement)]
     for answer in answers:
@@ -95,6 +102,7 @@ def _prefix_rows(bench: Workbench, placement: Placement, answer: Answer) -> Iter
             "ids": ids,
             "pieces": placement.pieces(ids),
             "discriminating": placement.discriminating(text),
+            "reason": "",
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from pipeline import provenance, replay, reproduce, specials, suites, walks
@@ -21,18 +21,12 @@ from pipeline.worker import Row
 
 def run(bench: Workbench) -> None:
     """Send `states`, `walks`, `reproducers` and `strings` of every builder."""
-    made_for_it = list(suites.load(Path(bench.job.walks_suite)).cases)
-    spelt = specials.cases(bench.vocabulary) if bench.job.walks else []
-    languages = bench.languages | {case: Languages.of(case) for case in (*made_for_it, *spelt)}
-    others = [case for case in bench.languages if not case.imported]
-    plan = [
-        *walks.plan(made_for_it, others, bench.job.walks, bench.job.audit_seed),
-        *((case, Strategy.UNIFORM, case.id) for case in spelt),
-    ]
     strings = bench.job.strings_suite and suites.load_strings(Path(bench.job.strings_suite))
+    planned = cache(partial(_planned, bench))
     for builder in bench.job.builders:
         if not bench.begin("walks", builder):
             continue
+        languages, plan = planned()  # within a unit: a vocabulary's own texts are compiled
         table = bench.tables.get(builder)
         if table is None:
             bench.channel.done("walks", builder)
@@ -52,6 +46,19 @@ def run(bench: Workbench) -> None:
         if strings:
             bench.channel.rows("strings", _string_rows(bench, table, builder, strings.grammars))
         bench.channel.done("walks", builder)
+
+
+def _planned(bench: Workbench) -> tuple[dict[Case, Languages], list[tuple[Case, Strategy, str]]]:
+    """The languages of the cases that are walked, and (case, strategy, seed) of each walk."""
+    made_for_it = list(suites.load(Path(bench.job.walks_suite)).cases)
+    spelt = specials.cases(bench.vocabulary) if bench.job.walks else []
+    others = [case for case in bench.languages if not case.imported]
+    plan = [
+        *walks.plan(made_for_it, others, bench.job.walks, bench.job.audit_seed),
+        *((case, Strategy.UNIFORM, case.id) for case in spelt),
+    ]
+    more = {case: Languages.of(case) for case in (*made_for_it, *spelt)}
+    return bench.languages | more, plan
 
 
 def _compile(bench: Workbench, table: TokenTable, case: Case) -> Matcher:

@@ -185,7 +185,7 @@ class Workbench:
     @cached_property
     def wanted(self) -> set[Unit]:
         """The units that are this job's and not yet done."""
-        return set(units.owed(self.job)) - set(self.job.skip)
+        return units.pending(self.job)
 
     def begin(self, *unit: str) -> bool:
         """Whether a unit is still to be done; if so, it is said to have started."""

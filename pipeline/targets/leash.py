@@ -1,8 +1,9 @@
 """`python -m pipeline.targets.leash COMMAND…`: run a server that cannot outlive who asked for it.
 
 Standard input is the leash: it stays open as long as its holder lives, however that dies, Ctrl-C
-and SIGKILL included. At its end the server and all its children are stopped. Started in a session
-of its own, so that a signal to the holder's terminal does not reach the server past its leash.
+and SIGKILL included. At its end the server and all its children are asked to end, then ended; if
+the leash itself is cut, they are ended at once (`lifeline`). Started in a session of its own, so
+that a signal to the holder's terminal does not reach the server past its leash.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ import subprocess
 import sys
 import threading
 
+from pipeline import lifeline
+
 _GRACE = 3.0
 """Seconds between asking the server to end and ending it."""
 
 
 def main(command: list[str]) -> int:
     """Run the command; its exit code, once it has ended or the leash was let go."""
-    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda _number, _frame: _stop(server))
-    threading.Thread(target=_hold, args=(server,), daemon=True).start()
-    code = server.wait()
-    _signal(server, signal.SIGKILL)  # children that it left behind
+    with lifeline.group(command, stdin=subprocess.DEVNULL) as server:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda _number, _frame: _stop(server))
+        threading.Thread(target=_hold, args=(server,), daemon=True).start()
+        code = server.wait()
+        _signal(server, signal.SIGKILL)  # children that it left behind
     return code if code >= 0 else 128 - code
 
 

@@ -28,7 +28,8 @@ def _strike(kind: str) -> None:
             while True:
                 time.sleep(60)
         case "memory":  # the next larger allocation fails, wherever it is made
-            resource.setrlimit(resource.RLIMIT_DATA, (2**20, resource.RLIM_INFINITY))
+            most = resource.getrlimit(resource.RLIMIT_DATA)[1]  # not everybody may raise it
+            resource.setrlimit(resource.RLIMIT_DATA, (2**20, most))
         case _:
             os.kill(os.getpid(), getattr(signal, kind))
 

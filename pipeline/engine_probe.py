@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from pipeline import small_cases
 from pipeline.constraint import Mask, Matcher
 from pipeline.masks import MaskVerdict, Truth
 from pipeline.suites import Case
@@ -30,17 +31,22 @@ Key = tuple[MaskVerdict, str]
 """What is wrong with a mask, and with which kind of token."""
 
 
-def expressed(case: Case) -> tuple[str, str]:
-    """A case's grammar as every engine knows it: (`regex` or `json`, text)."""
+def expressed(case: Case) -> tuple[str, str] | None:
+    """A case's grammar as every engine knows it: (`regex` or `json`, text); None for any other.
+
+    The grammar must say what the check says: one regular expression, or one text.
+    """
     if case.grammar.kind == "json":
         return "json", case.grammar.text
     match case.check:
-        case Pattern(source):
+        case Pattern(source) if case.grammar.text == f"start: /{source}/":
             return "regex", source
-        case Literal(text):
-            return "regex", re.sub(r"([][().*+?{}|\\^$/-])", r"\\\1", text.decode())
+        case Literal(data):
+            text = data.decode()
+            same = case.grammar.text == small_cases.literal_source(text)
+            return ("regex", small_cases.escaped(text)) if same else None
         case _:
-            raise ValueError(f"{case.suite}/{case.id} is no regular expression")
+            return None
 
 
 class Recorder:
@@ -83,9 +89,37 @@ class Found:
         """Count a state."""
         self.n_states += 1
         self.ids.update(ids)
-        size = len(taken), len(expressed(case)[1])
-        if self.case is None or size < (len(self.taken), len(expressed(self.case)[1])):
+        if self.case is None or size(case, taken) < size(self.case, self.taken):
             self.case, self.taken, self.shown = case, tuple(taken), tuple(ids)
+
+
+def size(case: Case, taken: Sequence[int]) -> tuple[int, int]:
+    """What makes one place smaller than another: its tokens, then its grammar."""
+    return len(taken), len(case.grammar.text)
+
+
+def smaller(
+    key: Key, found: Found, vocabulary: Vocabulary, claimed: list[bytes]
+) -> Iterator[tuple[Case, tuple[int, ...]]]:
+    """Cases, and tokens to take first, that may show a finding in less; the smallest first."""
+    assert found.case is not None
+    proposed: list[tuple[Case, tuple[int, ...]]] = []
+    if found.case.grammar.kind == "json":
+        quotes = [token for token, true in enumerate(vocabulary.rendered) if true == b'"']
+        proposed += [(small_cases.json_string(), tuple(quotes[:n])) for n in (0, 1)]
+    else:
+        proposed.append((small_cases.pattern("z*"), ()))  # complete at once, and free to go on
+        texts = [b"a"]
+        for token in found.shown[:3]:
+            if token < vocabulary.n_tokens:
+                texts += [vocabulary.true_bytes[token], claimed[token]]
+        for case in (case for text in dict.fromkeys(texts) for case in small_cases.choice(text)):
+            proposed.append((case, ()))
+            if key[0] is MaskVerdict.INCOMPLETE:  # the way on, where the text could end as well
+                source = case.grammar.text.removeprefix("start: /(").rpartition("|")[0]
+                proposed.append((small_cases.pattern(f"({source}z)*"), ()))
+    here = size(found.case, found.taken)
+    yield from sorted((one for one in proposed if size(*one) < here), key=lambda one: size(*one))
 
 
 @dataclass(frozen=True)
@@ -206,12 +240,18 @@ SAID = {
 
 
 def report(
-    key: Key, found: Found, vocabulary: Vocabulary, claimed: list[bytes], made_by: str, name: str
+    key: Key,
+    found: Found,
+    vocabulary: Vocabulary,
+    claimed: list[bytes],
+    made_by: str,
+    name: str,
+    command: str,
 ) -> str:
     """The text block for an upstream report."""
     assert found.case is not None
     true = vocabulary.true_bytes
-    kind, text = expressed(found.case)
+    kind, text = expressed(found.case) or ("", "")
     lines = [
         f"{made_by} over the vocabulary `{name}` ({vocabulary.type}, sha256 "
         f"{vocabulary.hash[:16]}): mask {key[0]} ({key[1]}).",
@@ -230,4 +270,5 @@ def report(
         lines.append(
             f"- {token} {true[token]!r}" + ("" if known == true[token] else f", known as {known!r}")
         )
+    lines += ["", f"Seen with `{command}`"]
     return "\n".join(lines) + "\n"

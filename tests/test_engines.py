@@ -7,6 +7,7 @@ tokens); GBNF, which reads pieces, is the control.
 from __future__ import annotations
 
 import importlib.metadata
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +18,12 @@ import polars as pl
 import pytest
 from conftest import Finished, Opened, pipeline
 
-from pipeline import engines
+from pipeline import engines, small_cases
 from pipeline.engine_probe import Kinds, expressed
 from pipeline.foreign_engine import ForeignEngine
-from pipeline.masks import MaskVerdict
+from pipeline.masks import FAULTS, MaskVerdict
 from pipeline.suites import Case, Grammar
-from pipeline.validate import Json, Literal, Pattern
+from pipeline.validate import Json, Pattern
 
 Open = Callable[[str], Opened]
 
@@ -104,8 +105,35 @@ def test_findings_are_shown_and_written_out(probed: Finished) -> None:
     [shown] = [line for line in probed.out.splitlines() if "llama-cpp-python 0" in line]
     assert "unsound/special" in shown
     for row in probed.table("engine_findings").iter_rows(named=True):
-        name = f"phi3-engine-{row['engine']}-{row['verdict']}-{row['kind']}.md"
-        assert (probed.folder / "reproducers" / name).read_text("utf-8") == row["report"]
+        release = row["made_by"].split()[1]
+        stem = f"phi3-engine-{row['engine']}-{release}-{row['verdict']}-{row['kind']}"
+        assert row["file"] == f"reproducers/{stem}.yaml"
+        path = probed.folder / row["file"]
+        assert path.read_text("utf-8") == row["suite_file"]
+        assert path.with_suffix(".md").read_text("utf-8") == row["report"]
+
+
+def test_every_kind_of_finding_shows_when_its_command_is_run(
+    probed: Finished, tmp_path: Path
+) -> None:
+    """One engine for each kind, along the tokens of the file, which is clean under fixed."""
+    rows = probed.table("engine_findings").unique(["verdict", "kind"], maintain_order=True)
+    assert rows.height >= 6
+    for number, row in enumerate(rows.iter_rows(named=True)):
+        arguments = shlex.split(row["command"])[3:]
+        place = arguments.index(f"grammar.path={row['file']}")
+        arguments[place] = f"grammar.path={probed.folder / row['file']}"
+        done = pipeline(tmp_path, *arguments, f"run.name={number}")
+        assert done.code == 0, done.err
+        again = done.table("engine_findings")
+        found = again.filter(engine=row["engine"], verdict=row["verdict"], kind=row["kind"])
+        assert found.height == 1, (row["file"], again)
+        assert row["ids"][0] in found["ids"].item()
+        assert set(done.table("engines")["walk"]) == {"0000-given"}
+        states = done.table("states")
+        assert set(states["builder"]) == {"fixed"}
+        faults = states.filter(pl.col("verdict").is_in([verdict.value for verdict in FAULTS]))
+        assert faults.height == 0, (row["file"], faults)
 
 
 @pytest.mark.parametrize("engine", ["xgrammar", "outlines", "gbnf"])
@@ -162,16 +190,27 @@ def test_unknown_engine_is_a_usage_error(tmp_path: Path) -> None:
 # --- the probe ------------------------------------------------------------------------------------
 
 
-def case(pattern: str | None = None, literal: str | None = None) -> Case:
-    check = Literal(literal.encode()) if literal is not None else Pattern(pattern or "")
-    return Case("engines", "x", "Hello", Grammar("lark", "start: /x/"), check, 64)
-
-
 def test_a_literal_becomes_a_regular_expression_of_itself() -> None:
-    assert expressed(case(literal="a.b (c)\\-")) == ("regex", r"a\.b \(c\)\\\-")
-    assert expressed(case(pattern="[a-z]+")) == ("regex", "[a-z]+")
+    assert expressed(small_cases.literal("a.b (c)\\-")) == ("regex", r"a\.b \(c\)\\\-")
+    assert expressed(small_cases.pattern("[a-z]+")) == ("regex", "[a-z]+")
     schema = Case("engines", "x", "", Grammar("json", '{"const":1}'), Json({"const": 1}), 64)
     assert expressed(schema) == ("json", '{"const":1}')
+
+
+def test_a_grammar_that_its_check_does_not_repeat_is_no_common_one() -> None:
+    """What the check says of a text is not what every engine would be asked."""
+    grammar = Grammar("lark", 'start: /[a-z]{2}/ "!"')
+    assert expressed(Case("s", "x", "", grammar, Pattern("[a-z]{2}!"), 64)) is None
+
+
+def test_a_suite_for_engines_must_be_one_that_all_know(tmp_path: Path) -> None:
+    suite = tmp_path / "odd.yaml"
+    suite.write_text(SUITE.replace("/(ab)*/'", '("ab")*\''), "utf-8")
+    quiet = ("tokenizer=phi3", "builder=fixed", "audit.walks=0", "audit.strings_suite=null")
+    asked = ("audit.engines=[gbnf]", f"audit.engines_suite={suite}")
+    done = pipeline(tmp_path, "audit", *quiet, *asked)
+    assert done.code == 2
+    assert "case repeated: not every engine knows such a grammar" in done.err
 
 
 def test_each_kind_of_fault_is_told(open_vocabulary: Open) -> None:
@@ -188,7 +227,7 @@ def test_each_kind_of_fault_is_told(open_vocabulary: Open) -> None:
     allowed = np.zeros(512, np.bool_)
     allowed[[1, 2, 500, 511]] = True
     mask = np.packbits(allowed, bitorder="little").view(np.uint32)
-    found = dict(Kinds(small, claimed).of(case(pattern="x"), b"", mask, (legal, False)))
+    found = dict(Kinds(small, claimed).of(small_cases.pattern("x"), b"", mask, (legal, False)))
     assert hidden[1]
     assert found == {
         (MaskVerdict.UNSOUND, "special"): [1],

@@ -1,18 +1,25 @@
-"""The engine stage: released engines' own masks along seeded walks, beside llguidance's."""
+"""The engine stage: released engines' own masks along walks, beside llguidance's.
+
+Walked are the grammars that all of them know, by seeded walks, and those chosen cases that say
+which tokens to take, as a reproducer does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
-from pipeline import suites, walks
-from pipeline.engine_probe import Found, Key, Kinds, Recorder, expressed, report
-from pipeline.errors import BuilderRefused
+from pipeline import recipe, small_cases, suites, walks
+from pipeline.constraint import Matcher
+from pipeline.engine_probe import Found, Key, Kinds, Recorder, expressed, report, smaller
+from pipeline.errors import BuilderRefused, PipelineError
 from pipeline.foreign_engine import ForeignEngine
 from pipeline.masks import MaskVerdict
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
-from pipeline.walks import Languages, Walk, Walker
+from pipeline.walks import Languages, Strategy, Walk, Walker
 from pipeline.worker import Row
 
 _KEPT_IDS = 20
@@ -23,14 +30,23 @@ def run(bench: Workbench) -> None:
     if not bench.job.engines:
         return
     cases = list(suites.load(Path(bench.job.engines_suite)).cases)
-    languages = {case: Languages.of(case) for case in cases}
+    for case in cases:
+        if expressed(case) is None:
+            raise PipelineError(
+                f"suite {case.suite}, case {case.id}: not every engine knows such a grammar. Write "
+                "a JSON Schema, or `lark: 'start: /R/'` with `check: {regex: 'R'}`."
+            )
+    chosen = [case for case in bench.languages if case.tokens and expressed(case)]
+    languages = {case: Languages.of(case) for case in (*chosen, *cases)}
+    seed = bench.job.audit_seed
+    plan = [*walks.given(chosen, seed), *walks.plan(cases, [], bench.job.walks, seed)]
     for name in bench.job.engines:
         try:
             engine = ForeignEngine(name, bench.material)
         except BuilderRefused as refusal:
-            bench.channel.rows("engines", [_row(bench, name, reason=str(refusal))])
+            bench.channel.rows("engines", [_row(bench, name, refusal)])
             continue
-        _Probing(bench, engine, languages).run()
+        _Probing(bench, engine, languages).run(plan)
 
 
 class _Probing:
@@ -44,19 +60,23 @@ class _Probing:
         self._found: dict[Key, Found] = {}
         self._recorder: Recorder | None = None
 
-    def run(self) -> None:
+    def run(self, plan: list[tuple[Case, Strategy, str]]) -> None:
+        """Walk as planned; send what was met."""
         bench = self._bench
         walker = Walker(bench.vocabulary, self._engine.table, bench.judge, self._compile)
-        plan = walks.plan([*self._languages], [], bench.job.walks, bench.job.audit_seed)
         for i, (case, strategy, seed) in enumerate(plan):
             walk = walker.walk(case, self._languages[case], strategy, seed)
             bench.channel.rows("engines", self._rows(walk, f"{i:04d}-{strategy}"))
         bench.channel.rows("engine_findings", self._findings())
 
     def _compile(self, case: Case) -> Recorder:
-        engine = self._engine
-        self._recorder = Recorder(engine.compile(engine.table, *expressed(case)))
+        self._recorder = Recorder(self._start(case))
         return self._recorder
+
+    def _start(self, case: Case) -> Matcher:
+        text = expressed(case)
+        assert text is not None
+        return self._engine.compile(self._engine.table, *text)
 
     def _rows(self, walk: Walk, name: str) -> Iterator[Row]:
         assert self._recorder is not None
@@ -86,38 +106,65 @@ class _Probing:
                 key = finding.verdict, "refused"
                 self._found.setdefault(key, Found()).take(walk.case, taken, finding.ids)
 
+    def _minimise(self, key: Key, found: Found) -> None:
+        """Put the smallest of the proposed cases that shows the same kind in the walk's place."""
+        vocabulary, judge = self._bench.vocabulary, self._bench.judge
+        for case, taken in smaller(key, found, vocabulary, self._engine.table.claimed):
+            with closing(self._start(case)) as matcher:
+                mask = matcher.mask() if all(matcher.consume(token) for token in taken) else None
+            prefix = b"".join(vocabulary.rendered[token] for token in taken)
+            # A grammar made here dies before the judge's cache is asked again by its identity.
+            truth = replace(judge, _legal={}).legal(Languages.of(case).grammar, prefix)
+            if mask is None or truth is None:
+                continue
+            ids = dict(self._kinds.of(case, prefix, mask, truth)).get(key)
+            if ids:
+                found.case, found.taken, found.shown = case, taken, tuple(ids)
+                return
+
     def _findings(self) -> Iterator[Row]:
-        bench, engine = self._bench, self._engine
+        bench, engine, claimed = self._bench, self._engine, self._engine.table.claimed
+        vocabulary, tokenizer = bench.vocabulary, bench.job.tokenizer
         for key, found in sorted(self._found.items()):
+            if key[0] is not MaskVerdict.REFUSED_BY_CONSUME:
+                self._minimise(key, found)
             assert found.case is not None
+            parts = tokenizer, "engine", engine.name, recipe.release(engine.version), *key
+            file = f"reproducers/{recipe.file_name('-'.join(parts))}.yaml"
+            under = ["builder=fixed", f"audit.engines=[{engine.name}]"]
+            command = recipe.reproducing(file, bench.job.named, under)
+            about = f"{tokenizer}, {engine.version}'s own masks: {key[0]} ({key[1]})"
+            first = found.shown[0]
+            known = first < vocabulary.n_tokens
+            taken = [*found.taken, *([first] if known else [])]
             yield {
-                "tokenizer": bench.job.tokenizer,
+                "tokenizer": tokenizer,
                 "engine": engine.name,
                 "made_by": engine.version,
                 "verdict": key[0].value,
                 "kind": key[1],
                 "n_states": found.n_states,
                 "n_ids": len(found.ids),
-                "grammar": expressed(found.case)[1],
+                "grammar": (expressed(found.case) or ("", ""))[1],
                 "tokens": list(found.taken),
                 "ids": list(found.shown[:_KEPT_IDS]),
+                "true": vocabulary.true_bytes[first] if known else None,
+                "claimed": claimed[first] if known else None,
+                "file": file,
+                "command": command,
+                "suite_file": small_cases.suite_file(found.case, taken, about, command),
                 "report": report(
-                    key,
-                    found,
-                    bench.vocabulary,
-                    engine.table.claimed,
-                    engine.version,
-                    bench.job.tokenizer,
+                    key, found, vocabulary, claimed, engine.version, tokenizer, command
                 ),
             }
 
 
-def _row(bench: Workbench, engine: str, reason: str = "") -> Row:
+def _row(bench: Workbench, engine: str, refusal: BuilderRefused | None = None) -> Row:
     """A row of `engines` for an engine that was refused; the others fill it in."""
     return {
         "tokenizer": bench.job.tokenizer,
         "engine": engine,
-        "made_by": None,
+        "made_by": (refusal and refusal.made_by) or None,
         "grammar": "",
         "walk": "",
         "step": 0,
@@ -126,5 +173,5 @@ def _row(bench: Workbench, engine: str, reason: str = "") -> Row:
         "n_unsound": None,
         "n_incomplete": None,
         "engine_free": None,
-        "reason": reason,
+        "reason": str(refusal or ""),
     }

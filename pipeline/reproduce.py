@@ -82,7 +82,7 @@ def _first_shown(walker: Walker, kind: str, tokens: set[int]) -> Reproducer | No
     proposals: dict[str, Case] = {}
     for token in [*order[:_TRIED], *order[-_TRIED:]]:
         for text in dict.fromkeys((true[token], claimed[token])):
-            for case in small_cases.choice(text) if text else ():
+            for case in (*small_cases.choice(text), *small_cases.repeated(text)):
                 proposals.setdefault(case.grammar.text, case)
     for text in sorted(proposals, key=len):
         shown = _judge(walker, proposals[text], ())

@@ -50,14 +50,26 @@ def choice(data: bytes) -> Iterator[Case]:
 
     Bytes that begin a character are completed; none can be written that begin within one.
     """
+    for text in _texts(data):
+        other = next(letter for letter in "zyx" if not text.startswith(letter))
+        yield pattern(f"({escaped(text)}|{other})")
+
+
+def repeated(data: bytes) -> Iterator[Case]:
+    """A text once or more: a token that is taken for fewer of them is no fault, and hides none."""
+    for text in _texts(data):
+        yield pattern(f"({escaped(text)})+")
+
+
+def _texts(data: bytes) -> Iterator[str]:
+    """The bytes as a text, if they can begin one."""
     for tail in _TAILS:
         try:
             text = (data + tail).decode("utf-8")
         except UnicodeDecodeError:
             continue
         if text and "\0" not in text:
-            other = next(letter for letter in "zyx" if not text.startswith(letter))
-            yield pattern(f"({escaped(text)}|{other})")
+            yield text
         return
 
 

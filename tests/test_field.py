@@ -107,7 +107,10 @@ def test_the_command_works_as_it_stands(audited: Finished, tmp_path: Path) -> No
     arguments[place] = f"grammar.path={audited.folder / row['file']}"
     done = pipeline(tmp_path, *arguments)
     assert done.code == 0, done.err
-    assert f"1 {row['verdict']}" in done.out
+    [shown] = [line for line in done.out.splitlines() if line.startswith("  llama_spm  unfixed")][
+        1:
+    ]
+    assert row["verdict"] in shown, "under Masks against the byte oracle"
 
 
 # --- the table ------------------------------------------------------------------------------------

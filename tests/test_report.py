@@ -181,9 +181,7 @@ def test_the_field_stands_with_what_shows_each_fault(tmp_path: Path) -> None:
     assert "suite: reproducer" in said
 
     first = text(site, "index.html")
-    assert (
-        "1 of 3 token tables of 3 builders enter tokens with wrong bytes; 1 was refused" in first
-    )
+    assert "1 of 3 token tables of 3 builders enter tokens with wrong bytes; 1 was refused" in first
     assert "Look at the released libraries: 1 of their token tables are wrong" in first
     assert 'href="field.html"' in (site / "index.html").read_text("utf-8")
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from pipeline import recipe, small_cases, suites, walks
 from pipeline.constraint import Matcher
 from pipeline.engine_probe import Found, Key, Kinds, Recorder, expressed, report, smaller
-from pipeline.errors import BuilderRefused, PipelineError
+from pipeline.errors import BuilderRefused, SuiteError
 from pipeline.foreign_engine import ForeignEngine
 from pipeline.masks import MaskVerdict
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
 from pipeline.walks import Languages, Strategy, Walk, Walker
-from pipeline.worker import Row
+from pipeline.worker import Job, Row
 
 _KEPT_IDS = 20
 
@@ -29,13 +29,7 @@ def run(bench: Workbench) -> None:
     """Send `engines` and `engine_findings` of every engine that is asked for."""
     if not bench.job.engines:
         return
-    cases = list(suites.load(Path(bench.job.engines_suite)).cases)
-    for case in cases:
-        if expressed(case) is None:
-            raise PipelineError(
-                f"suite {case.suite}, case {case.id}: not every engine knows such a grammar. Write "
-                "a JSON Schema, or `lark: 'start: /R/'` with `check: {regex: 'R'}`."
-            )
+    cases = known_to_all(bench.job)
     chosen = [case for case in bench.languages if case.tokens and expressed(case)]
     languages = {case: Languages.of(case) for case in (*chosen, *cases)}
     seed = bench.job.audit_seed
@@ -47,6 +41,18 @@ def run(bench: Workbench) -> None:
             bench.channel.rows("engines", [_row(bench, name, refusal)])
             continue
         _Probing(bench, engine, languages).run(plan)
+
+
+def known_to_all(job: Job) -> list[Case]:
+    """The cases that every engine is walked along. Raises `SuiteError` for one that some cannot."""
+    cases = list(suites.load(Path(job.engines_suite)).cases)
+    for case in cases:
+        if expressed(case) is None:
+            raise SuiteError(
+                f"{job.engines_suite}: case {case.id!r}, grammar: not every engine knows it; write "
+                "a JSON Schema, or lark: 'start: /R/' with check: {regex: 'R'}."
+            )
+    return cases
 
 
 class _Probing:

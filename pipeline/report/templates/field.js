@@ -20,10 +20,15 @@ const shown = (proof) => {
   return node;
 };
 
-const bytes = (proof, at) => {
-  if (!proof || proof[at] === null) return document.createTextNode("");
-  return page.bytes(proof[at], proof[at === 4 ? 5 : 4] ?? undefined);
+// The bytes of the first id: as they are, and as the library has them.
+const bytes = (proof) => {
+  const [, , , , truth, claimed] = proof || [];
+  if (truth === undefined || truth === null) return document.createTextNode("");
+  if (claimed === null || claimed === truth) return page.bytes(truth);
+  return page.element("span", {}, page.bytes(truth, claimed), " as ", page.bytes(claimed, truth));
 };
+
+const written = (proof) => (proof && proof[4] !== null ? `${proof[4]} as ${proof[5]}` : "");
 
 const links = (known) => {
   const node = page.element("span");
@@ -36,8 +41,7 @@ const links = (known) => {
 
 const proofs = (at, links_at) => [
   { title: "smallest mask", text: (row) => told(row[at]), node: (row) => shown(row[at]) },
-  { title: "true bytes", text: (row) => (row[at] && row[at][4]) || "", node: (row) => bytes(row[at], 4) },
-  { title: "claimed bytes", text: (row) => (row[at] && row[at][5]) || "", node: (row) => bytes(row[at], 5) },
+  { title: "true bytes, as entered", text: (row) => written(row[at]), node: (row) => bytes(row[at]) },
   { title: "told in public", text: (row) => row[links_at].map(([text]) => text).join(", "), node: (row) => links(row[links_at]) },
 ];
 
@@ -85,7 +89,7 @@ if (document.getElementById("engines")) {
       ...proofs(7, 8),
     ],
     page.data("engine-rows"),
-    { layout: { topStart: "info", topEnd: null, bottomStart: "pageLength", bottomEnd: "paging" } },
+    { paging: false, layout: { topStart: "info", topEnd: null, bottomStart: null, bottomEnd: null } },
     "engines",
   );
 }

@@ -16,6 +16,9 @@ from pipeline import schemas
 _BESIDE = ("special", "forced")
 """Kinds of reproducers that show something else than the wrong bytes of a rendered token."""
 
+_WORST = ("unsound", "empty", "incomplete")
+"""Verdicts of masks by what they do to a text: it is wrong, it ends, it is spelt otherwise."""
+
 KNOWN = {
     "unfixed": "google-ai-edge/LiteRT-LM#3510",
     "lmfe": "noamgat/lm-format-enforcer#92, abetlen/llama-cpp-python#1375",
@@ -53,8 +56,13 @@ def known_engine(engine: str, verdict: str, kind: str) -> str | None:
 
 
 def of(tokenizers: pl.DataFrame, reproducers: pl.DataFrame) -> pl.DataFrame:
-    """The table `field` of an audit, from its other tables."""
+    """The table `field` of an audit, from its other tables.
+
+    Of several proofs the one with the fewest tokens before it stands, the worst of these, and the
+    shortest of those.
+    """
     wrong = pl.col("n_normal_wrong") > 0
+    ranks = {verdict: rank for rank, verdict in enumerate(_WORST)}
     rows = tokenizers.select(
         "builder",
         "tokenizer",
@@ -67,7 +75,12 @@ def of(tokenizers: pl.DataFrame, reproducers: pl.DataFrame) -> pl.DataFrame:
     )
     proofs = (
         reproducers.filter(~pl.col("kind").is_in(_BESIDE))
-        .sort(pl.col("tokens").list.len(), pl.col("grammar").str.len_bytes(), "name")
+        .sort(
+            pl.col("tokens").list.len(),
+            pl.col("verdict").replace_strict(ranks, default=len(ranks)),
+            pl.col("grammar").str.len_bytes(),
+            "name",
+        )
         .unique(["tokenizer", "builder"], keep="first", maintain_order=True)
         .select(
             *("tokenizer", "builder", "verdict", "grammar", "tokens", "ids", "true", "claimed"),

@@ -121,7 +121,7 @@ def table(name: str, *rows: dict[str, object]) -> pl.DataFrame:
 
 
 def test_the_smallest_proof_stands_for_a_row() -> None:
-    """Fewest tokens before it, then the shortest grammar; no proof of something else."""
+    """Fewest tokens before it, the worst, the shortest grammar; no proof of something else."""
     who = {"builder": "lmfe", "tokenizer": "t"}
     tokenizers = table(
         "tokenizers",
@@ -130,9 +130,10 @@ def test_the_smallest_proof_stands_for_a_row() -> None:
     )
     proofs = [
         {"name": "a", "kind": "special", "grammar": "s", "tokens": []},
-        {"name": "b", "kind": "other", "grammar": "s", "tokens": [1]},
-        {"name": "c", "kind": "other", "grammar": "longer", "tokens": []},
-        {"name": "d", "kind": "emptied", "grammar": "long", "tokens": []},
+        {"name": "b", "kind": "other", "grammar": "s", "tokens": [1], "verdict": "unsound"},
+        {"name": "c", "kind": "other", "grammar": "s", "tokens": [], "verdict": "incomplete"},
+        {"name": "d", "kind": "other", "grammar": "longer", "tokens": [], "verdict": "unsound"},
+        {"name": "e", "kind": "emptied", "grammar": "long", "tokens": [], "verdict": "unsound"},
     ]
     found = field.of(tokenizers, table("reproducers", *(who | proof for proof in proofs)))
     [row] = found.to_dicts()

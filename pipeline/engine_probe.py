@@ -130,10 +130,17 @@ class Kinds:
     claimed: list[bytes]
 
     def of(
-        self, case: Case, prefix: bytes, mask: Mask, truth: Truth
+        self, case: Case, taken: Sequence[int], mask: Mask, truth: Truth
     ) -> Iterator[tuple[Key, list[int]]]:
-        """Every kind of fault in a mask after `prefix`, with its ids."""
-        place = _Place.of(prefix) if case.grammar.kind == "json" else None
+        """Every kind of fault in a mask after the tokens `taken`, with its ids."""
+        rendered = self.vocabulary.rendered
+        if any(self.claimed[token] != rendered[token] for token in taken):
+            place = _Place.ELSEWHERE
+        elif case.grammar.kind == "json":
+            place = _Place.of(b"".join(rendered[token] for token in taken))
+        else:
+            place = None
+        end = "drifted" if place is _Place.ELSEWHERE else "end"
         n_tokens = self.vocabulary.n_tokens
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little").astype(np.bool_)
         legal, complete = truth
@@ -146,9 +153,9 @@ class Kinds:
             yield (MaskVerdict.UNSOUND, "padding"), padding.tolist()
         stops = np.flatnonzero(allowed & ends)
         if stops.size and not complete:
-            yield (MaskVerdict.STOP_TOO_EARLY, "end"), stops.tolist()
+            yield (MaskVerdict.STOP_TOO_EARLY, end), stops.tolist()
         if complete and not stops.size and ends.any():
-            yield (MaskVerdict.STOP_MISSING, "end"), np.flatnonzero(ends).tolist()
+            yield (MaskVerdict.STOP_MISSING, end), np.flatnonzero(ends).tolist()
 
     @cached_property
     def _ends(self) -> npt.NDArray[np.bool_]:
@@ -171,13 +178,15 @@ class Kinds:
             return "special"
         if not true:
             return "empty"
+        if place is _Place.ELSEWHERE:
+            return "drifted"
         if verdict is MaskVerdict.INCOMPLETE and any(allowed[i] for i in self._twins[true]):
             return "duplicate"
         if self.claimed[token] != true:
             return "wrong_bytes"
         if len(true) > LONG:
             return "long"
-        if not _is_text(true):
+        if not small_cases.is_text(true):
             return "half_character"
         if place is not None:
             return _json_kind(true, place)
@@ -192,8 +201,10 @@ class Kinds:
 
 
 class _Place(Enum):
-    """Where a beginning of JSON ends."""
+    """Where a beginning of JSON ends, or that the engine is somewhere else than the text."""
 
+    ELSEWHERE = "elsewhere"
+    """A token before was claimed to be other bytes."""
     OUTSIDE = "outside"
     STRING = "string"
     ESCAPE = "escape"
@@ -220,14 +231,6 @@ def _json_kind(true: bytes, place: _Place) -> str:
     return (
         "json_white_space" if any(part.split() != [part] for part in outside if part) else "other"
     )
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 SAID = {

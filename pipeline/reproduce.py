@@ -78,7 +78,9 @@ def of_wrong_tokens(walker: Walker, seen: Container[str]) -> Iterator[Reproducer
 def _first_shown(walker: Walker, kind: str, tokens: set[int]) -> Reproducer | None:
     """The smallest grammar at whose first mask one of these tokens is let in or lost."""
     true, claimed = walker.vocabulary.rendered, walker.table.claimed
-    order = sorted(tokens, key=lambda token: (not _is_text(true[token]), len(true[token]), token))
+    order = sorted(
+        tokens, key=lambda token: (not small_cases.is_text(true[token]), len(true[token]), token)
+    )
     proposals: dict[str, Case] = {}
     for token in [*order[:_TRIED], *order[-_TRIED:]]:
         for text in dict.fromkeys((true[token], claimed[token])):
@@ -93,14 +95,6 @@ def _first_shown(walker: Walker, kind: str, tokens: set[int]) -> Reproducer | No
         if ids and _kind(walker, replace(shown, ids=tuple(ids)), ()) == kind:
             return Reproducer(proposals[text], (), replace(shown, ids=tuple(ids)), kind)
     return None
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def report(

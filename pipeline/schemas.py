@@ -26,6 +26,18 @@ _S, _I, _B, _Y = pl.String(), pl.Int64(), pl.Boolean(), pl.Binary()
 _IDS = pl.List(pl.Int32())
 _TEXTS = pl.List(pl.String())
 
+_PROOF: dict[str, pl.DataType] = {
+    "grammar": _S,
+    "tokens": _IDS,
+    "ids": _IDS,
+    "true": _Y,
+    "claimed": _Y,
+    "file": _S,
+    "command": _S,
+}
+"""A mask that shows a fault: what leads to it, its ids, the bytes of the first of these, and how to
+see it again."""
+
 SCHEMAS: dict[str, dict[str, pl.DataType]] = {
     "cells": {
         "target": _S,
@@ -196,14 +208,8 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "name": _S,
         "verdict": _S,
         "kind": _S,
-        "grammar": _S,
-        "tokens": _IDS,
-        "ids": _IDS,
-        "true": _Y,
-        "claimed": _Y,
+        **_PROOF,
         "made_by": _S,
-        "file": _S,
-        "command": _S,
         "suite_file": _S,
         "report": _S,
     },
@@ -216,13 +222,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "status": _S,
         "reason": _S,
         "verdict": _S,
-        "grammar": _S,
-        "tokens": _IDS,
-        "ids": _IDS,
-        "true": _Y,
-        "claimed": _Y,
-        "file": _S,
-        "command": _S,
+        **_PROOF,
         "known": _S,
     },
     "engines": {
@@ -247,13 +247,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "kind": _S,
         "n_states": _I,
         "n_ids": _I,
-        "grammar": _S,
-        "tokens": _IDS,
-        "ids": _IDS,
-        "true": _Y,
-        "claimed": _Y,
-        "file": _S,
-        "command": _S,
+        **_PROOF,
         "suite_file": _S,
         "report": _S,
     },

@@ -61,6 +61,15 @@ def repeated(data: bytes) -> Iterator[Case]:
         yield pattern(f"({escaped(text)})+")
 
 
+def is_text(data: bytes) -> bool:
+    """Whether the bytes are whole characters."""
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _texts(data: bytes) -> Iterator[str]:
     """The bytes as a text, if they can begin one."""
     for tail in _TAILS:

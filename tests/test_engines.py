@@ -6,8 +6,6 @@ tokens); GBNF, which reads pieces, is the control.
 
 from __future__ import annotations
 
-import importlib.metadata
-import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from conftest import Finished, Opened, pipeline
+from conftest import Finished, Opened, again, pipeline, present
 
 from pipeline import engines, small_cases
 from pipeline.engine_probe import Kinds, expressed
@@ -50,18 +48,6 @@ cases:
 """
 
 
-def present(*names: str) -> list[str]:
-    """Those of the engines whose package is installed."""
-    found: list[str] = []
-    for name in names:
-        try:
-            engines.get(name).made_by()
-            found.append(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
-    return found
-
-
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("engines")
@@ -74,7 +60,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         "builder=fixed",
         "audit.walks=6",
         "audit.strings_suite=null",
-        f"audit.engines=[{','.join(present(*engines.NAMES))}]",
+        f"audit.engines=[{','.join(present(engines.get, *engines.NAMES))}]",
         f"audit.engines_suite={suite}",
     )
     assert done.code == 0, done.err
@@ -83,7 +69,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 def finding(probed: Finished, engine: str, verdict: str, kind: str) -> dict[str, Any]:
     """The one row; skipped where the engine's package is not installed."""
-    if engine not in present(engine):
+    if engine not in present(engines.get, engine):
         pytest.skip(f"needs: pip install 'byte-exact[{engines.get(engine).extra}]'")
     rows = probed.table("engine_findings").filter(engine=engine, verdict=verdict, kind=kind)
     assert rows.height == 1, probed.table("engine_findings").filter(engine=engine)
@@ -92,7 +78,7 @@ def finding(probed: Finished, engine: str, verdict: str, kind: str) -> dict[str,
 
 def test_every_engine_was_walked(probed: Finished) -> None:
     rows = probed.table("engines")
-    assert set(rows["engine"]) == set(present(*engines.NAMES))
+    assert set(rows["engine"]) == set(present(engines.get, *engines.NAMES))
     assert not set(rows["verdict"]) & {"builder_refused", "grammar_error"}, rows.filter(
         pl.col("reason") != ""
     )
@@ -120,14 +106,11 @@ def test_every_kind_of_finding_shows_when_its_command_is_run(
     rows = probed.table("engine_findings").unique(["verdict", "kind"], maintain_order=True)
     assert rows.height >= 6
     for number, row in enumerate(rows.iter_rows(named=True)):
-        arguments = shlex.split(row["command"])[3:]
-        place = arguments.index(f"grammar.path={row['file']}")
-        arguments[place] = f"grammar.path={probed.folder / row['file']}"
-        done = pipeline(tmp_path, *arguments, f"run.name={number}")
+        done = pipeline(tmp_path, *again(probed, row), f"run.name={number}")
         assert done.code == 0, done.err
-        again = done.table("engine_findings")
-        found = again.filter(engine=row["engine"], verdict=row["verdict"], kind=row["kind"])
-        assert found.height == 1, (row["file"], again)
+        shown = done.table("engine_findings")
+        found = shown.filter(engine=row["engine"], verdict=row["verdict"], kind=row["kind"])
+        assert found.height == 1, (row["file"], shown)
         assert row["ids"][0] in found["ids"].item()
         assert set(done.table("engines")["walk"]) == {"0000-given"}
         states = done.table("states")
@@ -227,7 +210,7 @@ def test_each_kind_of_fault_is_told(open_vocabulary: Open) -> None:
     allowed = np.zeros(512, np.bool_)
     allowed[[1, 2, 500, 511]] = True
     mask = np.packbits(allowed, bitorder="little").view(np.uint32)
-    found = dict(Kinds(small, claimed).of(small_cases.pattern("x"), b"", mask, (legal, False)))
+    found = dict(Kinds(small, claimed).of(small_cases.pattern("x"), (), mask, (legal, False)))
     assert hidden[1]
     assert found == {
         (MaskVerdict.UNSOUND, "special"): [1],
@@ -258,13 +241,18 @@ def test_where_json_leaves_a_choice_the_kind_says_so(
     open_vocabulary: Open, prefix: bytes, token: bytes, kind: str
 ) -> None:
     vocabulary = open_vocabulary("llama_spm").vocabulary
-    one = replace(vocabulary, true_bytes=[b"<s>", token], attrs=vocabulary.attrs[[1, 29900]])
+    true = [b"<s>", token, prefix]
+    three = replace(vocabulary, true_bytes=true, attrs=vocabulary.attrs[[1, 29900, 29900]])
+    three = replace(three, end_ids=frozenset())
     mask = np.array([2], np.uint32)
     schema = Case("engines", "x", "", Grammar("json", "{}"), Json({}), 64)
-    found = Kinds(replace(one, end_ids=frozenset()), [b"<s>", token]).of(
-        schema, prefix, mask, (np.zeros(2, np.bool_), False)
-    )
+    nothing = np.zeros(3, np.bool_), False
+    found = Kinds(three, true).of(schema, [2], mask, nothing)
     assert dict(found) == {(MaskVerdict.UNSOUND, kind): [1]}
+    elsewhere = Kinds(three, [*true[:2], b"?"]).of(schema, [2], mask, nothing)
+    assert dict(elsewhere) == {(MaskVerdict.UNSOUND, "drifted"): [1]}, (
+        "the engine read another text"
+    )
 
 
 def test_an_engine_whose_process_dies_is_an_error_and_no_crash(open_vocabulary: Open) -> None:

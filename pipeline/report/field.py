@@ -99,9 +99,16 @@ def _grid(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
         of = {row["tokenizer"]: row for row in group.iter_rows(named=True)}
         yield {
             "builder": visible(str(name), 60),
-            "version": visible(version, 40) if isinstance(version, str) else "ours",
+            "version": _release(version, group["status"][0]),
             "entries": [_entry(of.get(tokenizer)) for tokenizer in _each(rows, "tokenizer")],
         }
+
+
+def _release(version: object, status: str) -> str:
+    """Without a release it is a builder of our own, or there was none to ask."""
+    if isinstance(version, str):
+        return visible(version, 40)
+    return "ours" if status == "ok" else "not known"
 
 
 def _entry(row: dict[str, Any] | None) -> dict[str, str]:
@@ -123,7 +130,7 @@ def _builders(rows: pl.DataFrame, shown: _Shown) -> Iterator[list[Any]]:
     for row in rows.sort(order, descending=True, maintain_order=True).iter_rows(named=True):
         yield [
             visible(row["builder"], 60),
-            visible(row["version"], 40) or "ours",
+            _release(row["version"], row["status"]),
             visible(row["tokenizer"], 60),
             row["n_normal"],
             row["n_wrong"],

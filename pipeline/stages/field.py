@@ -93,7 +93,7 @@ class _Probing:
             prefix = b"".join(bench.vocabulary.rendered[token] for token in taken)
             truth = bench.judge.legal(self._languages[walk.case].grammar, prefix)
             if mask is not None and truth is not None:
-                for key, ids in self._kinds.of(walk.case, prefix, mask, truth):
+                for key, ids in self._kinds.of(walk.case, taken, mask, truth):
                     self._found.setdefault(key, Found()).take(walk.case, taken, ids)
             verdict = finding.verdict.value if mask is not None else "grammar_error"
             yield _row(bench, self._engine.name) | {
@@ -123,7 +123,7 @@ class _Probing:
             truth = replace(judge, _legal={}).legal(Languages.of(case).grammar, prefix)
             if mask is None or truth is None:
                 continue
-            ids = dict(self._kinds.of(case, prefix, mask, truth)).get(key)
+            ids = dict(self._kinds.of(case, taken, mask, truth)).get(key)
             if ids:
                 found.case, found.taken, found.shown = case, taken, tuple(ids)
                 return

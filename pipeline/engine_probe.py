@@ -6,11 +6,14 @@ token that an engine lets in or loses is counted, and not only the first that de
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from itertools import permutations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +21,13 @@ import numpy.typing as npt
 from pipeline import small_cases
 from pipeline.constraint import Mask, Matcher
 from pipeline.masks import MaskVerdict, Truth
-from pipeline.suites import Case
+from pipeline.oracle import ByteGrammar
+from pipeline.suites import Case, Grammar
 from pipeline.validate import Literal, Pattern
 from pipeline.vocabulary import Vocabulary
 
+_PERMUTED = 3
+"""Properties of an object up to which every order is tried."""
 LONG = 32
 """Bytes above which a token counts as long: some libraries bound a token's text."""
 
@@ -47,6 +53,18 @@ def expressed(case: Case) -> tuple[str, str] | None:
             return ("regex", small_cases.escaped(text)) if same else None
         case _:
             return None
+
+
+def reordered(case: Case) -> Iterator[ByteGrammar]:
+    """A schema with its properties in every other order: llguidance keeps to one, JSON to none."""
+    schema: Any = json.loads(case.grammar.text) if case.grammar.kind == "json" else None
+    properties: dict[str, Any] = schema.get("properties", {}) if isinstance(schema, dict) else {}
+    if len(properties) > _PERMUTED:
+        return
+    for order in [*permutations(properties)][1:]:
+        other = schema | {"properties": {name: properties[name] for name in order}}
+        text = json.dumps(other, separators=(",", ":"), ensure_ascii=False)
+        yield ByteGrammar(Grammar("json", text).engine_text()[1])
 
 
 class Recorder:
@@ -130,9 +148,17 @@ class Kinds:
     claimed: list[bytes]
 
     def of(
-        self, case: Case, taken: Sequence[int], mask: Mask, truth: Truth
+        self,
+        case: Case,
+        taken: Sequence[int],
+        mask: Mask,
+        truth: Truth,
+        in_other_order: Bits | None = None,
     ) -> Iterator[tuple[Key, list[int]]]:
-        """Every kind of fault in a mask after the tokens `taken`, with its ids."""
+        """Every kind of fault in a mask after the tokens `taken`, with its ids.
+
+        `in_other_order`: which ids are legal where properties may come in any order.
+        """
         rendered = self.vocabulary.rendered
         if any(self.claimed[token] != rendered[token] for token in taken):
             place = _Place.ELSEWHERE
@@ -146,7 +172,11 @@ class Kinds:
         legal, complete = truth
         ends = self._ends
         allowed = bits[:n_tokens]
-        yield from self._group(MaskVerdict.UNSOUND, allowed & ~legal & ~ends, allowed, place)
+        odd = allowed & ~legal & ~ends
+        if in_other_order is not None and (odd & in_other_order).any():
+            yield (MaskVerdict.UNSOUND, "json_order"), np.flatnonzero(odd & in_other_order).tolist()
+            odd &= ~in_other_order
+        yield from self._group(MaskVerdict.UNSOUND, odd, allowed, place)
         yield from self._group(MaskVerdict.INCOMPLETE, legal & ~allowed & ~ends, allowed, place)
         padding = np.flatnonzero(bits[n_tokens:]) + n_tokens
         if padding.size:

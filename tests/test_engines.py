@@ -17,9 +17,10 @@ import pytest
 from conftest import Finished, Opened, again, pipeline, present
 
 from pipeline import engines, small_cases
-from pipeline.engine_probe import Kinds, expressed
+from pipeline.engine_probe import Kinds, expressed, reordered
 from pipeline.foreign_engine import ForeignEngine
 from pipeline.masks import FAULTS, MaskVerdict
+from pipeline.oracle import ByteGrammar
 from pipeline.suites import Case, Grammar
 from pipeline.validate import Json, Pattern
 
@@ -253,6 +254,16 @@ def test_where_json_leaves_a_choice_the_kind_says_so(
     assert dict(elsewhere) == {(MaskVerdict.UNSOUND, "drifted"): [1]}, (
         "the engine read another text"
     )
+
+
+def test_another_order_of_properties_is_no_fault() -> None:
+    """JSON Schema says nothing of it; llguidance keeps to the schema's own."""
+    text = '{"type":"object","properties":{"a":{"const":1},"b":{"const":2}},"required":["a","b"]}'
+    schema = Case("engines", "x", "", Grammar("json", text), Json({}), 64)
+    [other] = reordered(schema)
+    assert other.match(b'{"b":2').n_legal == 6
+    assert ByteGrammar(schema.grammar.engine_text()[1]).match(b'{"b":2').n_legal == 2
+    assert list(reordered(small_cases.pattern("x"))) == []
 
 
 def test_an_engine_whose_process_dies_is_an_error_and_no_crash(open_vocabulary: Open) -> None:

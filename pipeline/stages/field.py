@@ -13,10 +13,11 @@ from pathlib import Path
 
 from pipeline import recipe, small_cases, suites, walks
 from pipeline.constraint import Matcher
-from pipeline.engine_probe import Found, Key, Kinds, Recorder, expressed, report, smaller
+from pipeline.engine_probe import Found, Key, Kinds, Recorder, expressed, reordered, report, smaller
 from pipeline.errors import BuilderRefused, SuiteError
 from pipeline.foreign_engine import ForeignEngine
 from pipeline.masks import MaskVerdict
+from pipeline.oracle import Legal
 from pipeline.stages.workbench import Workbench
 from pipeline.suites import Case
 from pipeline.walks import Languages, Strategy, Walk, Walker
@@ -63,6 +64,7 @@ class _Probing:
     ) -> None:
         self._bench, self._engine, self._languages = bench, engine, languages
         self._kinds = Kinds(bench.vocabulary, engine.table.claimed)
+        self._orders = {case: list(reordered(case)) for case in languages}
         self._found: dict[Key, Found] = {}
         self._recorder: Recorder | None = None
 
@@ -93,7 +95,8 @@ class _Probing:
             prefix = b"".join(bench.vocabulary.rendered[token] for token in taken)
             truth = bench.judge.legal(self._languages[walk.case].grammar, prefix)
             if mask is not None and truth is not None:
-                for key, ids in self._kinds.of(walk.case, taken, mask, truth):
+                order = self._in_other_order(walk.case, prefix)
+                for key, ids in self._kinds.of(walk.case, taken, mask, truth, order):
                     self._found.setdefault(key, Found()).take(walk.case, taken, ids)
             verdict = finding.verdict.value if mask is not None else "grammar_error"
             yield _row(bench, self._engine.name) | {
@@ -111,6 +114,15 @@ class _Probing:
             if finding.verdict is MaskVerdict.REFUSED_BY_CONSUME:
                 key = finding.verdict, "refused"
                 self._found.setdefault(key, Found()).take(walk.case, taken, finding.ids)
+
+    def _in_other_order(self, case: Case, prefix: bytes) -> Legal | None:
+        """Which ids are legal after a prefix where properties come in another order."""
+        legal: Legal | None = None
+        for grammar in self._orders[case]:
+            truth = self._bench.judge.legal(grammar, prefix)
+            if truth is not None:
+                legal = truth[0] if legal is None else legal | truth[0]
+        return legal
 
     def _minimise(self, key: Key, found: Found) -> None:
         """Put the smallest of the proposed cases that shows the same kind in the walk's place."""

@@ -57,8 +57,10 @@ def expressed(case: Case) -> tuple[str, str] | None:
 
 def reordered(case: Case) -> Iterator[ByteGrammar]:
     """A schema with its properties in every other order: llguidance keeps to one, JSON to none."""
-    schema: Any = json.loads(case.grammar.text) if case.grammar.kind == "json" else None
-    properties: dict[str, Any] = schema.get("properties", {}) if isinstance(schema, dict) else {}
+    schema: dict[str, Any] = {}
+    if case.grammar.text.startswith("{") and case.grammar.kind == "json":
+        schema = json.loads(case.grammar.text)
+    properties: dict[str, Any] = schema.get("properties", {})
     if len(properties) > _PERMUTED:
         return
     for order in [*permutations(properties)][1:]:

@@ -94,16 +94,16 @@ class MaskJudge:
     budget: float
     """Seconds of oracle time; when they are spent, states are `no_oracle` and say so."""
     spent: float = 0.0
-    _legal: dict[tuple[int, bytes], tuple[npt.NDArray[np.uint8], bool] | None] = field(
-        default_factory=dict[tuple[int, bytes], tuple[npt.NDArray[np.uint8], bool] | None]
+    _legal: dict[tuple[Language, bytes], tuple[npt.NDArray[np.uint8], bool] | None] = field(
+        default_factory=dict[tuple[Language, bytes], tuple[npt.NDArray[np.uint8], bool] | None]
     )
 
     def legal(self, language: Language, prefix: bytes) -> Truth | None:
         """What is true after a prefix; None where it is illegal.
 
-        The caller keeps the language alive: the cache knows it by identity.
+        The cache holds the language itself: an address may be another's when it is asked again.
         """
-        key = (id(language), prefix)
+        key = (language, prefix)
         if key not in self._legal:
             begun = time.perf_counter()
             state = language.after(prefix)

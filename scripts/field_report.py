@@ -96,9 +96,9 @@ def audit(out: Path, name: str, tokenizers: Iterable[str], *settings: str) -> Pa
 def together(folders: Iterable[Path], not_here: Iterable[str], out: Path) -> pl.DataFrame:
     """Write the tables of all audits as those of one run, `out`, and its reproducers; the field."""
     found = {
-        name: pl.concat([tables.read(folder, name) for folder in folders]).unique(
-            key, keep="first", maintain_order=True
-        )
+        name: pl.concat(
+            [tables.read(folder, name, [*schemas.SCHEMAS[name]]) for folder in folders]
+        ).unique(key, keep="first", maintain_order=True)
         for name, key in _TOGETHER.items()
     }
     rows = found["field"].filter(~pl.col("reason").fill_null("").str.ends_with(_NOT_THERE))
@@ -241,8 +241,9 @@ def _cell(found: pl.DataFrame) -> str:
     if not found.height:
         return ""
     row = found.row(0, named=True)
+    status: str = row["status"]
     told = {"ok": f"{row['n_wrong']}", "not_installed": "-", "builder_refused": "refused"}
-    return told.get(row["status"], row["status"])
+    return told.get(status, status)
 
 
 def put(section: str, lines: list[str]) -> None:

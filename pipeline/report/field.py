@@ -115,7 +115,8 @@ def _entry(row: dict[str, Any] | None) -> dict[str, str]:
     if row is None:
         return {"text": "", "look": ""}
     if row["status"] != "ok":
-        return {"text": visible(row["status"], 40).replace("_", " "), "look": "held"}
+        status = row["status"].removeprefix("builder_").replace("_", " ")
+        return {"text": visible(status, 40), "look": "held"}
     wrong = row["n_wrong"] or 0
     return {"text": f"{wrong:,}", "look": "broken" if wrong else "ok"}
 

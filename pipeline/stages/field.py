@@ -131,7 +131,7 @@ class _Probing:
             with closing(self._start(case)) as matcher:
                 mask = matcher.mask() if all(matcher.consume(token) for token in taken) else None
             prefix = b"".join(vocabulary.rendered[token] for token in taken)
-            # A grammar made here dies before the judge's cache is asked again by its identity.
+            # Asked once, so that the judge's own cache need not keep it.
             truth = replace(judge, _legal={}).legal(Languages.of(case).grammar, prefix)
             if mask is None or truth is None:
                 continue

@@ -49,7 +49,7 @@ if (document.getElementById("table")) {
   const rows = page.data("builder-rows");
   const table = page.table(
     [
-      { title: "builder", text: (row) => row[0], cellType: "th" },
+      { title: "builder", text: (row) => row[0], cellType: "th", className: "nowrap" },
       { title: "release", text: (row) => row[1] },
       { title: "vocabulary", text: (row) => row[2] },
       { title: "tokens", text: (row) => number(row[3]), sort: (row) => padded(row[3]) },

@@ -280,8 +280,13 @@ def main() -> int:
     if not whole:
         return 1
     rows = together(whole, [name for name in FOREIGN if name not in here], out)
+    versions = provenance.versions()
+    with_what = (
+        f"Vocabularies and true bytes are llama-cpp-python {versions['llama-cpp-python']}'s; masks "
+        f"over token tables are made by llguidance {versions['llguidance']}."
+    )
     sections = {
-        "field": list(markdown(rows)),
+        "field": [with_what, "", *markdown(rows)],
         "engines": list(engines_markdown(tables.read(out, "engine_findings"))),
     }
     text = "\n\n".join("\n".join(lines) for lines in sections.values()) + "\n"

@@ -24,8 +24,8 @@ def page(run: Found) -> Page:
     """`field.html`."""
     rows, findings = run.table("field"), run.table("engine_findings")
     shown = _Shown(run)
-    builders = Rows(_builders(rows, shown))
-    engines = Rows(_engines(findings, shown))
+    builders = Rows(_builders(rows, shown), room=ROOM // 4)
+    engines = Rows(_engines(findings, shown), room=ROOM // 4)
     any_rows = rows.height or findings.height
     return Page(
         file=FILE,
@@ -59,7 +59,7 @@ class _Shown:
         self.kept: list[dict[str, Any]] = []
         self.left_out = 0
         self._places: dict[str, int] = {}
-        room = ROOM
+        room = ROOM // 2
         for table, who in (("reproducers", "builder"), ("engine_findings", "engine")):
             for row in run.table(table).iter_rows(named=True):
                 one = _reproducer(row, visible(row[who], 60))

@@ -59,13 +59,16 @@ Left to right and top to bottom; nothing flows back. The files, in that order:
     validate             literal, `re`, JSON; never sees the engine
     verdict, evaluate    facts → verdict; whose fault
     audit                token tables against true bytes
+    reproduce, small_cases, recipe
+                         a fault → the smallest case that shows it, and the command that does
     splits, replay, instance_walk
                          given texts cut into tokens and walked through the masks
     placement, references, chat
                          where implementations put the prefix, and what that does to a chat
     cell_rows            the row of a cell, one shape for all targets
-    schemas, tables, summary, summary_replay, generation_summary
-                         columns as data, Parquet; what the console says
+    schemas, field, tables, summary, summary_replay, generation_summary
+                         columns as data, a row for each builder's release and vocabulary, Parquet;
+                         what the console says
     commands_compare, config_compare
                          the commands `compare` and `baseline`; their settings and `report`'s
     sides, baseline      a run, a part of one, or the committed verdicts, as a side to compare

@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline import journal, provenance, schemas, tables
 from pipeline.errors import ResultsError
-from pipeline.journal import Group, file_name
+from pipeline.journal import Group
 
 _OWN = ("model.", "tokenizer.", "target.", "shard.index")
 """What may differ between the parts of one run."""
@@ -70,7 +70,7 @@ def finish(folder: Path, *, interrupted: bool = False) -> dict[str, Any]:
         for left in folder.glob(".*.parquet.*"):
             left.unlink()
         counts = tables.merge(parts, folder)
-        _write_reproducers(folder)
+        write_reproducers(folder)
         return _close(folder, found, counts, interrupted or bool(found.missing))
     except OSError as error:
         raise journal.unwritable(folder, error) from None
@@ -113,18 +113,14 @@ def _close(folder: Path, found: Found, counts: dict[str, int], interrupted: bool
     return manifest
 
 
-def _write_reproducers(folder: Path) -> None:
+def write_reproducers(folder: Path) -> None:
     """Each reproducer as a suite file for `run` and as the text of a report."""
-    for row in tables.read(folder, "reproducers").iter_rows(named=True):
-        name = file_name(f"{row['tokenizer']}-{row['builder']}-{row['name']}")
-        (folder / "reproducers").mkdir(exist_ok=True)
-        for suffix, text in (("yaml", row["suite_file"]), ("md", row["report"])):
-            (folder / "reproducers" / f"{name}.{suffix}").write_text(text, encoding="utf-8")
-    for row in tables.read(folder, "engine_findings").iter_rows(named=True):
-        what = (row["tokenizer"], "engine", row["engine"], row["verdict"], row["kind"])
-        (folder / "reproducers").mkdir(exist_ok=True)
-        name = file_name("-".join(what))
-        (folder / "reproducers" / f"{name}.md").write_text(row["report"], encoding="utf-8")
+    for table in ("reproducers", "engine_findings"):
+        for row in tables.read(folder, table).iter_rows(named=True):
+            path = folder / row["file"]
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(row["suite_file"], encoding="utf-8")
+            path.with_suffix(".md").write_text(row["report"], encoding="utf-8")
 
 
 def _without_paths(job: dict[str, Any]) -> dict[str, Any]:

@@ -6,21 +6,28 @@ token that an engine lets in or loses is counted, and not only the first that de
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from itertools import permutations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pipeline import small_cases
 from pipeline.constraint import Mask, Matcher
 from pipeline.masks import MaskVerdict, Truth
-from pipeline.suites import Case
+from pipeline.oracle import ByteGrammar
+from pipeline.suites import Case, Grammar
 from pipeline.validate import Literal, Pattern
 from pipeline.vocabulary import Vocabulary
 
+_PERMUTED = 3
+"""Properties of an object up to which every order is tried."""
 LONG = 32
 """Bytes above which a token counts as long: some libraries bound a token's text."""
 
@@ -30,17 +37,36 @@ Key = tuple[MaskVerdict, str]
 """What is wrong with a mask, and with which kind of token."""
 
 
-def expressed(case: Case) -> tuple[str, str]:
-    """A case's grammar as every engine knows it: (`regex` or `json`, text)."""
+def expressed(case: Case) -> tuple[str, str] | None:
+    """A case's grammar as every engine knows it: (`regex` or `json`, text); None for any other.
+
+    The grammar must say what the check says: one regular expression, or one text.
+    """
     if case.grammar.kind == "json":
         return "json", case.grammar.text
     match case.check:
-        case Pattern(source):
+        case Pattern(source) if case.grammar.text == f"start: /{source}/":
             return "regex", source
-        case Literal(text):
-            return "regex", re.sub(r"([][().*+?{}|\\^$/-])", r"\\\1", text.decode())
+        case Literal(data):
+            text = data.decode()
+            same = case.grammar.text == small_cases.literal_source(text)
+            return ("regex", small_cases.escaped(text)) if same else None
         case _:
-            raise ValueError(f"{case.suite}/{case.id} is no regular expression")
+            return None
+
+
+def reordered(case: Case) -> Iterator[ByteGrammar]:
+    """A schema with its properties in every other order: llguidance keeps to one, JSON to none."""
+    schema: dict[str, Any] = {}
+    if case.grammar.text.startswith("{") and case.grammar.kind == "json":
+        schema = json.loads(case.grammar.text)
+    properties: dict[str, Any] = schema.get("properties", {})
+    if len(properties) > _PERMUTED:
+        return
+    for order in [*permutations(properties)][1:]:
+        other = schema | {"properties": {name: properties[name] for name in order}}
+        text = json.dumps(other, separators=(",", ":"), ensure_ascii=False)
+        yield ByteGrammar(Grammar("json", text).engine_text()[1])
 
 
 class Recorder:
@@ -83,9 +109,37 @@ class Found:
         """Count a state."""
         self.n_states += 1
         self.ids.update(ids)
-        size = len(taken), len(expressed(case)[1])
-        if self.case is None or size < (len(self.taken), len(expressed(self.case)[1])):
+        if self.case is None or size(case, taken) < size(self.case, self.taken):
             self.case, self.taken, self.shown = case, tuple(taken), tuple(ids)
+
+
+def size(case: Case, taken: Sequence[int]) -> tuple[int, int]:
+    """What makes one place smaller than another: its tokens, then its grammar."""
+    return len(taken), len(case.grammar.text)
+
+
+def smaller(
+    key: Key, found: Found, vocabulary: Vocabulary, claimed: list[bytes]
+) -> Iterator[tuple[Case, tuple[int, ...]]]:
+    """Cases, and tokens to take first, that may show a finding in less; the smallest first."""
+    assert found.case is not None
+    proposed: list[tuple[Case, tuple[int, ...]]] = []
+    if found.case.grammar.kind == "json":
+        quotes = [token for token, true in enumerate(vocabulary.rendered) if true == b'"']
+        proposed += [(small_cases.json_string(), tuple(quotes[:n])) for n in (0, 1)]
+    else:
+        proposed.append((small_cases.pattern("z*"), ()))  # complete at once, and free to go on
+        texts = [b"a"]
+        for token in found.shown[:3]:
+            if token < vocabulary.n_tokens:
+                texts += [vocabulary.true_bytes[token], claimed[token]]
+        for case in (case for text in dict.fromkeys(texts) for case in small_cases.choice(text)):
+            proposed.append((case, ()))
+            if key[0] is MaskVerdict.INCOMPLETE:  # the way on, where the text could end as well
+                source = case.grammar.text.removeprefix("start: /(").rpartition("|")[0]
+                proposed.append((small_cases.pattern(f"({source}z)*"), ()))
+    here = size(found.case, found.taken)
+    yield from sorted((one for one in proposed if size(*one) < here), key=lambda one: size(*one))
 
 
 @dataclass(frozen=True)
@@ -96,25 +150,44 @@ class Kinds:
     claimed: list[bytes]
 
     def of(
-        self, case: Case, prefix: bytes, mask: Mask, truth: Truth
+        self,
+        case: Case,
+        taken: Sequence[int],
+        mask: Mask,
+        truth: Truth,
+        in_other_order: Bits | None = None,
     ) -> Iterator[tuple[Key, list[int]]]:
-        """Every kind of fault in a mask after `prefix`, with its ids."""
-        place = _Place.of(prefix) if case.grammar.kind == "json" else None
+        """Every kind of fault in a mask after the tokens `taken`, with its ids.
+
+        `in_other_order`: which ids are legal where properties may come in any order.
+        """
+        rendered = self.vocabulary.rendered
+        if any(self.claimed[token] != rendered[token] for token in taken):
+            place = _Place.ELSEWHERE
+        elif case.grammar.kind == "json":
+            place = _Place.of(b"".join(rendered[token] for token in taken))
+        else:
+            place = None
+        end = "drifted" if place is _Place.ELSEWHERE else "end"
         n_tokens = self.vocabulary.n_tokens
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little").astype(np.bool_)
         legal, complete = truth
         ends = self._ends
         allowed = bits[:n_tokens]
-        yield from self._group(MaskVerdict.UNSOUND, allowed & ~legal & ~ends, allowed, place)
+        odd = allowed & ~legal & ~ends
+        if in_other_order is not None and (odd & in_other_order).any():
+            yield (MaskVerdict.UNSOUND, "json_order"), np.flatnonzero(odd & in_other_order).tolist()
+            odd &= ~in_other_order
+        yield from self._group(MaskVerdict.UNSOUND, odd, allowed, place)
         yield from self._group(MaskVerdict.INCOMPLETE, legal & ~allowed & ~ends, allowed, place)
         padding = np.flatnonzero(bits[n_tokens:]) + n_tokens
         if padding.size:
             yield (MaskVerdict.UNSOUND, "padding"), padding.tolist()
         stops = np.flatnonzero(allowed & ends)
         if stops.size and not complete:
-            yield (MaskVerdict.STOP_TOO_EARLY, "end"), stops.tolist()
+            yield (MaskVerdict.STOP_TOO_EARLY, end), stops.tolist()
         if complete and not stops.size and ends.any():
-            yield (MaskVerdict.STOP_MISSING, "end"), np.flatnonzero(ends).tolist()
+            yield (MaskVerdict.STOP_MISSING, end), np.flatnonzero(ends).tolist()
 
     @cached_property
     def _ends(self) -> npt.NDArray[np.bool_]:
@@ -137,13 +210,15 @@ class Kinds:
             return "special"
         if not true:
             return "empty"
+        if place is _Place.ELSEWHERE:
+            return "drifted"
         if verdict is MaskVerdict.INCOMPLETE and any(allowed[i] for i in self._twins[true]):
             return "duplicate"
         if self.claimed[token] != true:
             return "wrong_bytes"
         if len(true) > LONG:
             return "long"
-        if not _is_text(true):
+        if not small_cases.is_text(true):
             return "half_character"
         if place is not None:
             return _json_kind(true, place)
@@ -158,8 +233,10 @@ class Kinds:
 
 
 class _Place(Enum):
-    """Where a beginning of JSON ends."""
+    """Where a beginning of JSON ends, or that the engine is somewhere else than the text."""
 
+    ELSEWHERE = "elsewhere"
+    """A token before was claimed to be other bytes."""
     OUTSIDE = "outside"
     STRING = "string"
     ESCAPE = "escape"
@@ -188,14 +265,6 @@ def _json_kind(true: bytes, place: _Place) -> str:
     )
 
 
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 SAID = {
     MaskVerdict.UNSOUND: "allows, though they leave the grammar or render nothing",
     MaskVerdict.INCOMPLETE: "lacks, though they are legal",
@@ -206,12 +275,18 @@ SAID = {
 
 
 def report(
-    key: Key, found: Found, vocabulary: Vocabulary, claimed: list[bytes], made_by: str, name: str
+    key: Key,
+    found: Found,
+    vocabulary: Vocabulary,
+    claimed: list[bytes],
+    made_by: str,
+    name: str,
+    command: str,
 ) -> str:
     """The text block for an upstream report."""
     assert found.case is not None
     true = vocabulary.true_bytes
-    kind, text = expressed(found.case)
+    kind, text = expressed(found.case) or ("", "")
     lines = [
         f"{made_by} over the vocabulary `{name}` ({vocabulary.type}, sha256 "
         f"{vocabulary.hash[:16]}): mask {key[0]} ({key[1]}).",
@@ -230,4 +305,5 @@ def report(
         lines.append(
             f"- {token} {true[token]!r}" + ("" if known == true[token] else f", known as {known!r}")
         )
+    lines += ["", f"Seen with `{command}`"]
     return "\n".join(lines) + "\n"

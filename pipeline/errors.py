@@ -68,3 +68,8 @@ class LoadRefused(Exception):
 
 class BuilderRefused(Exception):
     """A builder cannot make a token table of this vocabulary; the text says why."""
+
+    def __init__(self, why: str, made_by: str = "") -> None:
+        super().__init__(why)
+        self.made_by = made_by
+        """The released package and its version, where it is known."""

@@ -70,7 +70,7 @@ class Session:
         except Ended as ended:
             raise BuilderRefused(str(ended)) from None
         if "refused" in said:
-            raise BuilderRefused(said["refused"])
+            raise BuilderRefused(said["refused"], said["made_by"])
         self.claim = said
 
     def ask(self, *asked: object) -> dict[str, Any]:

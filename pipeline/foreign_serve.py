@@ -39,25 +39,25 @@ def _open(kind: str, name: str, given: dict[str, Any], memory_limit: float) -> d
     try:
         made_by = maker.made_by()
     except importlib.metadata.PackageNotFoundError:
-        return _refused(f"{sys.executable} has no {maker.package}: install it there")
+        return _refused(f"{sys.executable} has no {maker.package}: install it there", "")
     _limit_memory(memory_limit)
     try:
         made = maker.claim(Given.from_json(given))
     except MemoryError:
-        return _refused(f"{made_by} wanted more than {memory_limit:g} GiB of memory")
+        return _refused(f"{made_by} wanted more than {memory_limit:g} GiB of memory", made_by)
     except BuilderRefused as refusal:
-        return _refused(str(refusal))
+        return _refused(f"{made_by}: {refusal}", made_by)
     except BaseException as error:  # a panic of a Rust library is no Exception
-        return _refused(f"{made_by}: {words(error)}")
+        return _refused(f"{made_by}: {words(error)}", made_by)
     claim, compile_ = made if isinstance(made, tuple) else (made, None)
     return claim.to_json() | {"made_by": made_by, "serve": _Serve(claim, compile_)}
 
 
-def _refused(why: str) -> dict[str, Any]:
+def _refused(why: str, made_by: str) -> dict[str, Any]:
     def still(*_: object) -> dict[str, Any]:
         return {"refused": why}
 
-    return {"refused": why, "serve": still}
+    return {"refused": why, "made_by": made_by, "serve": still}
 
 
 class _Serve:

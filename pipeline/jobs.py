@@ -10,7 +10,8 @@ from pipeline.config import STAGES, Settings, SuiteConfig, data_folder
 from pipeline.errors import ConfigError
 from pipeline.importers import Item
 from pipeline.job_target import IN_PROCESS, SENTINEL, TargetRef
-from pipeline.journal import file_name
+from pipeline.recipe import file_name, quoted
+from pipeline.sources import Source
 from pipeline.worker import CollectionRef, FileRef, Job, SuiteRef
 
 
@@ -210,7 +211,15 @@ def job(settings: Settings, chosen: Chosen) -> Job:
         references=tuple(settings.audit.references),
         prompt=settings.grammar.prompt,
         constraint=_absolute(settings.grammar.constraint),
+        named=_named("model", model) if own else _named("tokenizer", tokenizer),
     )
+
+
+def _named(group: str, source: Source) -> tuple[str, ...]:
+    """How the command line chooses a source; of a path only the file's name, which tables hold."""
+    if source.path is None:
+        return (f"{group}={quoted(source.name)}",)
+    return f"{group}=path", f"{group}.path={quoted(_text(Path(source.path).name))}"
 
 
 def _stages(settings: Settings, chosen: Chosen) -> tuple[str, ...]:

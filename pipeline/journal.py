@@ -19,7 +19,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -31,6 +30,7 @@ from filelock import FileLock, Timeout
 
 from pipeline import tables
 from pipeline.errors import ConfigError, ResultsError
+from pipeline.recipe import file_name
 from pipeline.worker import Job, Row, Unit
 
 INVOCATION = "BYTE_EXACT_INVOCATION"
@@ -177,11 +177,6 @@ def group_path(folder: Path, job: Job, index: int = 0, count: int = 1) -> Path:
     names = [job.model, job.tokenizer, *([job.target.label] if job.target.remote else [])]
     names += [f"{index}of{count}"] if count > 1 else []
     return folder / "parts" / f"{file_name('--'.join(names))}.jsonl"
-
-
-def file_name(text: str) -> str:
-    """A name as a file's name."""
-    return re.sub(r"[^\w.-]", "_", text)
 
 
 def claim(folder: Path, command: Command) -> None:

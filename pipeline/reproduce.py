@@ -9,23 +9,20 @@ up to the finding are.
 from __future__ import annotations
 
 import random
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-import yaml
-
-from pipeline import audit
+from pipeline import audit, small_cases
 from pipeline.masks import FAULTS, Finding, MaskVerdict
 from pipeline.oracle import ByteGrammar
-from pipeline.suites import Case, Grammar
-from pipeline.validate import Json, Literal, Pattern
+from pipeline.suites import Case
 from pipeline.vocabulary import UNRENDERED
 from pipeline.walks import Walk, Walker
 
 _FORCED_LIMIT = 64
 """Bytes of forced text that are looked ahead."""
+_TRIED = 8
+"""Wrong tokens of a kind that are tried, from either end of their order."""
 
 
 @dataclass(frozen=True)
@@ -45,20 +42,10 @@ class Reproducer:
         """The cluster, as a file name without its tokenizer and builder."""
         return f"{self.finding.verdict}-{self.kind}"
 
-    def suite_file(self, about: str) -> str:
+    def suite_file(self, about: str, command: str) -> str:
         """A suite file that `run` accepts; it takes `tokens` first, then the finding's token."""
-        grammar: dict[str, Any] = {self.case.grammar.kind: self.case.grammar.text}
-        if self.case.grammar.kind == "json":
-            grammar = {"json": yaml.safe_load(self.case.grammar.text)}
-        case = {
-            "id": self.case.id,
-            "prompt": "Hello",
-            "grammar": grammar,
-            "check": _check(self.case),
-            "tokens": [*self.tokens, *self.finding.ids[:1]],
-        }
-        document = {"suite": "reproducer", "about": about, "cases": [case]}
-        return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=96)
+        tokens = [*self.tokens, *self.finding.ids[:1]]
+        return small_cases.suite_file(self.case, tokens, about, command)
 
 
 def reproducers(walker: Walker, walks: Sequence[Walk]) -> Iterator[Reproducer]:
@@ -75,11 +62,49 @@ def reproducers(walker: Walker, walks: Sequence[Walk]) -> Iterator[Reproducer]:
                 yield _smallest(walker, walk, index, finding)
 
 
-def report(walker: Walker, found: Reproducer, tokenizer: str, builder: str, made_by: str) -> str:
+def of_wrong_tokens(walker: Walker, seen: Container[str]) -> Iterator[Reproducer]:
+    """One reproducer for each kind of damage to rendered tokens that no walk has met (`seen`)."""
+    kinds: dict[str, set[int]] = {}
+    for token, true in enumerate(walker.vocabulary.rendered):
+        kind = audit.damage(true, walker.table.claimed[token]) if true else None
+        if kind is not None and kind.value not in seen:
+            kinds.setdefault(kind.value, set()).add(token)
+    for kind, tokens in sorted(kinds.items()):
+        found = _first_shown(walker, kind, tokens)
+        if found is not None:
+            yield found
+
+
+def _first_shown(walker: Walker, kind: str, tokens: set[int]) -> Reproducer | None:
+    """The smallest grammar at whose first mask one of these tokens is let in or lost."""
+    true, claimed = walker.vocabulary.rendered, walker.table.claimed
+    order = sorted(
+        tokens, key=lambda token: (not small_cases.is_text(true[token]), len(true[token]), token)
+    )
+    proposals: dict[str, Case] = {}
+    for token in [*order[:_TRIED], *order[-_TRIED:]]:
+        for text in dict.fromkeys((true[token], claimed[token])):
+            for case in (*small_cases.choice(text), *small_cases.repeated(text)):
+                proposals.setdefault(case.grammar.text, case)
+    for text in sorted(proposals, key=len):
+        shown = _judge(walker, proposals[text], ())
+        if shown is None or shown.verdict not in FAULTS:
+            continue
+        # What the mask gets wrong beside may have lower ids: the file is to take one of these.
+        ids = [token for token in shown.ids if token in tokens]
+        if ids and _kind(walker, replace(shown, ids=tuple(ids)), ()) == kind:
+            return Reproducer(proposals[text], (), replace(shown, ids=tuple(ids)), kind)
+    return None
+
+
+def report(
+    walker: Walker, found: Reproducer, tokenizer: str, builder: str, made_by: str, command: str
+) -> str:
     """The text block for an upstream report."""
     vocabulary, claimed = walker.vocabulary, walker.table.claimed
+    release = f" ({walker.table.made_by})" if walker.table.made_by else ""
     lines = [
-        f"Token table `{builder}` over the vocabulary `{tokenizer}` ({vocabulary.type}): "
+        f"Token table `{builder}`{release} over the vocabulary `{tokenizer}` ({vocabulary.type}): "
         f"mask {found.finding.verdict}.",
         "",
         f"Grammar: `{found.case.grammar.text}`",
@@ -100,7 +125,7 @@ def report(walker: Walker, found: Reproducer, tokenizer: str, builder: str, made
         wrong = claimed[token] != vocabulary.true_bytes[token]
         tail = f", entered as {claimed[token]!r}" if wrong else ""
         lines.append(f"- {_show(walker, token)}{tail}")
-    lines += ["", made_by]
+    lines += ["", f"Seen with `{command}`", made_by]
     return "\n".join(lines) + "\n"
 
 
@@ -129,7 +154,7 @@ def _judge(walker: Walker, case: Case, tokens: Sequence[int]) -> Finding | None:
         if matcher.error or not all(matcher.consume(token) for token in tokens):
             return None
         prefix = b"".join(walker.vocabulary.rendered[token] for token in tokens)
-        # A grammar made here dies before the judge's cache is asked again by its identity.
+        # Asked once, so that the judge's own cache need not keep it.
         judge = replace(walker.judge, spent=0.0, _legal={})
         return judge.judge(grammar, prefix, matcher, matcher.mask(), random.Random(0))
     finally:
@@ -139,12 +164,12 @@ def _judge(walker: Walker, case: Case, tokens: Sequence[int]) -> Finding | None:
 def _proposals(walker: Walker, walk: Walk, index: int, finding: Finding) -> Iterator[Case]:
     """Small grammars that may show the finding at their first mask."""
     if finding.verdict is MaskVerdict.STOP_MISSING:
-        yield _pattern("z*")  # complete at once, and free to go on
+        yield small_cases.pattern("z*")  # complete at once, and free to go on
     for token in finding.ids[:3]:
         claimed, true = walker.table.claimed[token], walker.vocabulary.rendered[token]
         wanted = true if finding.verdict is MaskVerdict.INCOMPLETE else claimed
         for text in dict.fromkeys((wanted, wanted[:1])):
-            yield from _choice(text)
+            yield from small_cases.choice(text)
     prefix = b"".join(walker.vocabulary.rendered[token] for token in walk.tokens[:index])
     forced = _forced(ByteGrammar(walk.case.grammar.engine_text()[1]), prefix)
     try:
@@ -153,37 +178,7 @@ def _proposals(walker: Walker, walk: Walk, index: int, finding: Finding) -> Iter
         return
     for part in dict.fromkeys((text[:1], text[:2], *text.split()[:1], text)):
         if part:
-            yield _literal(part)
-
-
-def _choice(data: bytes) -> Iterator[Case]:
-    """This text or another letter: a choice at the first byte, so that nothing is forced."""
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        return
-    if not text or "\0" in text:
-        return
-    other = next(letter for letter in "zyx" if not text.startswith(letter))
-    source = f"({re.sub(r'([^A-Za-z0-9_ ])', _escape, text)}|{other})"
-    yield _pattern(source)
-
-
-def _pattern(source: str) -> Case:
-    grammar = Grammar("lark", f"start: /{source}/")
-    return Case("reproducer", "found", "Hello", grammar, Pattern(source), 64)
-
-
-def _escape(match: re.Match[str]) -> str:
-    named = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    char = match[0]
-    return named.get(char, "\\" + char if char.isascii() and char.isprintable() else char)
-
-
-def _literal(text: str) -> Case:
-    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    grammar = Grammar("lark", f'start: "{quoted}"')
-    return Case("reproducer", "found", "Hello", grammar, Literal(text.encode()), 64)
+            yield small_cases.literal(part)
 
 
 def _forced(grammar: ByteGrammar, prefix: bytes) -> bytes:
@@ -212,18 +207,6 @@ def _kind(walker: Walker, finding: Finding, before: Sequence[int]) -> str:
             return kind.value
     claimed, true = walker.table.claimed, vocabulary.true_bytes
     return "drifted" if any(claimed[token] != true[token] for token in before) else "none"
-
-
-def _check(case: Case) -> dict[str, Any]:
-    match case.check:
-        case Literal(data):
-            return {"literal": data.decode("utf-8")}
-        case Pattern(source):
-            return {"regex": source}
-        case Json(schema):
-            return {"json": schema}
-        case _:
-            raise ValueError(f"{case.suite}/{case.id} has no checker that a suite file can hold")
 
 
 def _show(walker: Walker, token: int) -> str:

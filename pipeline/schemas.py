@@ -26,6 +26,18 @@ _S, _I, _B, _Y = pl.String(), pl.Int64(), pl.Boolean(), pl.Binary()
 _IDS = pl.List(pl.Int32())
 _TEXTS = pl.List(pl.String())
 
+_PROOF: dict[str, pl.DataType] = {
+    "grammar": _S,
+    "tokens": _IDS,
+    "ids": _IDS,
+    "true": _Y,
+    "claimed": _Y,
+    "file": _S,
+    "command": _S,
+}
+"""A mask that shows a fault: what leads to it, its ids, the bytes of the first of these, and how to
+see it again."""
+
 SCHEMAS: dict[str, dict[str, pl.DataType]] = {
     "cells": {
         "target": _S,
@@ -196,11 +208,22 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "name": _S,
         "verdict": _S,
         "kind": _S,
-        "grammar": _S,
-        "tokens": _IDS,
-        "ids": _IDS,
+        **_PROOF,
+        "made_by": _S,
         "suite_file": _S,
         "report": _S,
+    },
+    "field": {
+        "builder": _S,
+        "version": _S,
+        "tokenizer": _S,
+        "n_normal": _I,
+        "n_wrong": _I,
+        "status": _S,
+        "reason": _S,
+        "verdict": _S,
+        **_PROOF,
+        "known": _S,
     },
     "engines": {
         "tokenizer": _S,
@@ -224,9 +247,8 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "kind": _S,
         "n_states": _I,
         "n_ids": _I,
-        "grammar": _S,
-        "tokens": _IDS,
-        "ids": _IDS,
+        **_PROOF,
+        "suite_file": _S,
         "report": _S,
     },
     "prefix": {
@@ -320,6 +342,7 @@ SORT_KEYS: dict[str, list[str]] = {
     "states": ["tokenizer", "builder", "grammar", "walk", "step"],
     "walks": ["tokenizer", "builder", "walk"],
     "reproducers": ["tokenizer", "builder", "name"],
+    "field": ["builder", "version", "tokenizer"],
     "engines": ["tokenizer", "engine", "grammar", "walk", "step"],
     "engine_findings": ["tokenizer", "engine", "verdict", "kind"],
     "strings": ["tokenizer", "builder", "grammar", "string", "split"],

@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from pipeline import schemas
+from pipeline import field, schemas
 from pipeline.errors import TablesError
 
 
@@ -45,8 +45,9 @@ def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
 
     Every table is written, be it empty, and replaced atomically.
     """
-    rows: dict[str, list[dict[str, Any]]] = {table: [] for table in schemas.SCHEMAS}
-    frames: dict[str, list[pl.DataFrame]] = {table: [] for table in schemas.SCHEMAS}
+    sent = [table for table in schemas.SCHEMAS if table != "field"]
+    rows: dict[str, list[dict[str, Any]]] = {table: [] for table in sent}
+    frames: dict[str, list[pl.DataFrame]] = {table: [] for table in sent}
     for part in sorted(parts):
         for message in settled(part):
             held = rows[table := message["table"]]
@@ -55,14 +56,23 @@ def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
                 frames[table].append(frame(table, held))
                 held.clear()
     counts: dict[str, int] = {}
-    for table in schemas.SCHEMAS:
+    for table in sent:
         data = pl.concat([*frames.pop(table), frame(table, rows.pop(table))])
         if table in schemas.REPEATABLE:
             data = data.unique(schemas.SORT_KEYS[table], keep="first", maintain_order=True)
         data = data.sort(schemas.SORT_KEYS[table], maintain_order=True)
         write(data, out / f"{table}.parquet")
         counts[table] = data.height
+    counts["field"] = derive_field(out)
     return counts
+
+
+def derive_field(run: Path) -> int:
+    """Write the table `field`, which other tables of the run decide; the number of its rows."""
+    data = field.of(read(run, "tokenizers"), read(run, "reproducers"))
+    data = data.sort(schemas.SORT_KEYS["field"], maintain_order=True)
+    write(data, run / "field.parquet")
+    return data.height
 
 
 def message(line: str) -> dict[str, Any] | None:

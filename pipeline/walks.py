@@ -2,13 +2,14 @@
 
 Each strategy reaches states that another does not. All but `adversarial` keep to tokens that are
 truly legal as long as the mask has one, so that a wrong table is walked deep instead of leaving
-the grammar at its first lie; `adversarial` looks for the lies.
+the grammar at its first lie; `adversarial` looks for the lies. `given` goes where a case says, as
+the reproducer of a fault does.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import accumulate
@@ -38,6 +39,11 @@ class Strategy(StrEnum):
     """Short pieces that begin a longer legal token: spellings no tokenizer would choose."""
     ADVERSARIAL = "adversarial"
     """Tokens whose claimed bytes are not their true bytes, if the mask has one."""
+    GIVEN = "given"
+    """The case's own `tokens`, as far as the masks have them, and no further."""
+
+
+_SEEDED = [strategy for strategy in Strategy if strategy is not Strategy.GIVEN]
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,8 @@ class Walk:
     text: bytes = b""
     """As rendered."""
     ended: str = "step_limit"
-    """`stop_id`, `no_token`, `refused`, `diverged` or `step_limit`."""
+    """`stop_id`, `no_token`, `masked` (the mask lacks the given token), `refused`, `diverged` or
+    `step_limit`."""
     accepting: bool = False
     """Whether the byte-level grammar calls the text complete."""
     objection: str | None = None
@@ -87,8 +94,9 @@ class Walker:
         rng = random.Random(seed)
         walk = Walk(case, strategy)
         matcher = self.compile(case)
+        most = len(case.tokens) if strategy is Strategy.GIVEN else MAX_STEPS
         try:
-            while len(walk.tokens) < MAX_STEPS and self._step(walk, languages, matcher, rng):
+            while len(walk.tokens) < most and self._step(walk, languages, matcher, rng):
                 pass
         finally:
             matcher.close()
@@ -112,7 +120,13 @@ class Walker:
         if not ids:
             walk.ended = "no_token"
             return False
-        token = self._pick(walk, languages.grammar, ids, rng)
+        if walk.strategy is Strategy.GIVEN:
+            token = walk.case.tokens[len(walk.tokens)]
+            if token not in ids:
+                walk.ended = "masked"
+                return False
+        else:
+            token = self._pick(walk, languages.grammar, ids, rng)
         if token in self.vocabulary.end_ids:
             walk.ended = "stop_id"
             return False
@@ -159,10 +173,11 @@ def plan(
 ) -> Iterator[tuple[Case, Strategy, str]]:
     """(case, strategy, seed) of each walk, spread evenly over cases and strategies.
 
-    Two walks of three are over the suite made for walking, whose grammars leave choices at every
-    step; the third is over the other suites, much of whose text is forced.
+    Cases that say `tokens` are walked along these first, whatever `n_walks`. Two walks of three are
+    over the suite made for walking, whose grammars leave choices at every step; the third is over
+    the other suites, much of whose text is forced.
     """
-    strategies = list(Strategy)
+    yield from given([*made_for_it, *others], seed)
     taken = {True: 0, False: 0}
     for i in range(n_walks):
         pool = others if (i % 3 == 2 and others) or not made_for_it else made_for_it
@@ -171,8 +186,15 @@ def plan(
         n = taken[pool is others]
         taken[pool is others] += 1
         case = pool[n % len(pool)]
-        strategy = strategies[(n + n // len(pool)) % len(strategies)]
+        strategy = _SEEDED[(n + n // len(pool)) % len(_SEEDED)]
         yield case, strategy, f"{seed}/{case.suite}/{case.id}/{strategy}/{i}"
+
+
+def given(cases: Iterable[Case], seed: int) -> Iterator[tuple[Case, Strategy, str]]:
+    """The walks that cases ask for by their `tokens`."""
+    for case in cases:
+        if case.tokens:
+            yield case, Strategy.GIVEN, f"{seed}/{case.suite}/{case.id}/{Strategy.GIVEN}"
 
 
 def n_non_canonical(tokens: list[bytes], canonical: list[bytes]) -> int:

@@ -111,6 +111,8 @@ class Job:
     """How builders from released packages run."""
     references: tuple[str, ...]
     """Pythons that are asked for reference tokenizers' ids; `here` stands for this one."""
+    named: tuple[str, ...] = ()
+    """What chooses the vocabulary on the command line; a file of one's own by its name alone."""
     target: TargetRef = field(default_factory=TargetRef)
     """Where `generate` happens."""
     fast_forward: bool = True
@@ -159,7 +161,7 @@ class Job:
         data["engines"] = tuple(data["engines"])
         data["target"] = TargetRef.from_json(data["target"])
         data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
-        data["references"] = tuple(data["references"])
+        data["references"], data["named"] = tuple(data["references"]), tuple(data["named"])
         return Job(**data)
 
     def to_json(self) -> str:

@@ -1,30 +1,36 @@
-"""Every builder on every vocabulary: which tokens it enters with wrong bytes, by release.
+"""Every builder on every vocabulary, by release, and every engine's own masks: the field.
 
     python scripts/field_report.py --out DIR [--tokenizer NAME …] [--python OTHER …] [--docs]
 
-Writes `DIR/field.parquet` (one row for a builder, release and vocabulary) and `DIR/field.md`; with
-`--docs` the tables of `docs/field.md` too. Builders whose package is not installed have the status
-`not_installed`. Each `--python` is the interpreter of an environment with other releases, whose
-rows stand beside ours. Exit code 1 where a run did not come to its end.
+Writes into DIR what `python -m pipeline report run=DIR results_dir=DIR` shows: `field.parquet` (a
+row for a builder, release and vocabulary), `engine_findings.parquet` (a row for an engine,
+vocabulary and kind of fault), and `reproducers/`, a file for each fault and builder that
+`python -m pipeline run` takes; and `field.md`, with `--docs` the tables of `docs/field.md` too.
+Builders whose package is not installed have the status `not_installed`. Each `--python` is the
+interpreter of an environment with other releases, whose rows stand beside ours. Exit code 1 where
+a run did not come to its end.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.metadata
+import json
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from pipeline import builders
-from pipeline.foreign import Foreign
+from pipeline import builders, collect, engines, field, provenance, schemas, tables
+from pipeline.foreign import Package
+from pipeline.visible import visible
 
 _ROOT = Path(__file__).parent.parent
 _DOCS = _ROOT / "docs" / "field.md"
-_BEGIN, _END = "<!-- field: begin -->", "<!-- field: end -->"
 
 FOREIGN = (
     "llguidance_llamacpp",
@@ -54,134 +60,198 @@ TOKENIZERS = (
     "falcon",
     "nomic_bert_moe",
 )
-
-KNOWN = {
-    "unfixed": "google-ai-edge/LiteRT-LM#3510, ggml-org/llama.cpp `common/llguidance.cpp`",
-    "lmfe": "noamgat/lm-format-enforcer#92, abetlen/llama-cpp-python#1375",
-    "outlines": "dottxt-ai/outlines#1830, #820",
-    "xgrammar_byte_fallback": "by its use, where the vocabulary is of another kind",
-    "xgrammar_byte_level": "by its use, where the vocabulary is of another kind",
+ENGINES_ON = ("llama_spm", "phi3")
+"""Vocabularies on which engines' own masks are walked: byte tokens, several ends, empty tokens."""
+_TOGETHER = {
+    "field": ["builder", "version", "tokenizer"],
+    "reproducers": ["file"],
+    "engines": ["made_by", *schemas.SORT_KEYS["engines"]],
+    "engine_findings": ["file"],
 }
-"""Where a builder's fault is told in public, or whose it is."""
-
-SCHEMA = {
-    "builder": pl.String(),
-    "version": pl.String(),
-    "tokenizer": pl.String(),
-    "n_normal": pl.Int64(),
-    "n_wrong": pl.Int64(),
-    "status": pl.String(),
-    "reason": pl.String(),
-    "reproducer": pl.String(),
-    "known": pl.String(),
-}
-"""`n_normal`: tokens that a runtime renders; `n_wrong`: those of them with other bytes."""
+"""Tables that are those of the audits, one after the other, and what a row is known by."""
 
 
-def installed(name: str) -> bool:
-    """Whether the package of a released builder is here."""
-    builder = builders.get(name)
-    assert isinstance(builder, Foreign)
+def installed(made: object) -> bool:
+    """Whether the package of a released builder or engine is here."""
+    assert isinstance(made, Package)
     try:
-        builder.made_by()
+        made.made_by()
     except importlib.metadata.PackageNotFoundError:
         return False
     return True
 
 
-def run(out: Path, name: str, names: list[str], tokenizers: list[str], python: str | None) -> Path:
-    """One audit of all these builders and vocabularies; its folder."""
+def audit(out: Path, name: str, tokenizers: Iterable[str], *settings: str) -> Path:
+    """One audit of all these vocabularies; its folder. One that is whole already is kept."""
     folder = out / name
     if (folder / "manifest.json").exists():
         return folder
-    command = [sys.executable, "-m", "pipeline", "audit", "-m"]
-    command += [f"tokenizer={','.join(tokenizers)}", f"builder=[{','.join(names)}]"]
-    command += ["audit.walks=3", "audit.strings_suite=null", f"results_dir={out}"]
-    command += [f"run.name={name}", *([f"builder.python={python}"] if python else [])]
+    command = [sys.executable, "-m", "pipeline", "audit", "-m", *settings]
+    command += [f"tokenizer={','.join(tokenizers)}", "audit.strings_suite=null"]
+    command += [f"results_dir={out}", f"run.name={name}"]
     subprocess.run(command, cwd=_ROOT, check=False)
     return folder
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    """The field's rows of one audit."""
-    found: list[dict[str, Any]] = []
-    shown = pl.read_parquet(folder / "reproducers.parquet").filter(
-        ~pl.col("kind").is_in(["special", "forced"])
+def together(folders: Iterable[Path], not_here: Iterable[str], out: Path) -> pl.DataFrame:
+    """Write the tables of all audits as those of one run, `out`, and its reproducers; the field."""
+    found = {
+        name: pl.concat(
+            [tables.read(folder, name, [*schemas.SCHEMAS[name]]) for folder in folders]
+        ).unique(key, keep="first", maintain_order=True)
+        for name, key in _TOGETHER.items()
+    }
+    rows = found["field"].filter(~pl.col("reason").fill_null("").str.ends_with(_NOT_THERE))
+    tokenizers = rows["tokenizer"].unique(maintain_order=True).sort()
+    missing = pl.DataFrame(
+        [
+            {"builder": name, "tokenizer": tokenizer, "status": "not_installed"}
+            for name in not_here
+            for tokenizer in tokenizers
+        ],
+        schema={"builder": pl.String(), "tokenizer": pl.String(), "status": pl.String()},
     )
-    tokens = pl.scan_parquet(folder / "tokens.parquet")
-    for row in pl.read_parquet(folder / "tokenizers.parquet").iter_rows(named=True):
-        whose = {"tokenizer": row["tokenizer"], "builder": row["builder"]}
-        mine = shown.filter(**whose).sort(pl.col("grammar").str.len_bytes())
-        proof = None
-        if row["n_normal_wrong"]:
-            proof = (
-                _mask(mine.row(0, named=True)) if mine.height else _token(tokens.filter(**whose))
-            )
-        package, _, version = (row["made_by"] or "").partition(" ")
-        if row["builder"] in FOREIGN and not version:  # a refusal names the release
-            package = builders.get(row["builder"]).__getattribute__("package")
-            words = row["reason"].removeprefix(package).split()
-            version = words[0].rstrip(":") if row["reason"].startswith(package) else ""
-        found.append(
-            {
-                "builder": row["builder"],
-                "version": version or None,
-                "tokenizer": row["tokenizer"],
-                "n_normal": row["n_normal"],
-                "n_wrong": row["n_normal_wrong"],
-                "status": row["status"],
-                "reason": row["reason"] or None,
-                "reproducer": proof,
-                "known": KNOWN.get(row["builder"]) if row["n_normal_wrong"] else None,
-            }
-        )
-    return found
+    found["field"] = _in_order(pl.concat([rows, missing], how="diagonal"))
+    for name, data in found.items():
+        tables.write(data, out / f"{name}.parquet")
+    collect.write_reproducers(out)
+    manifest = {
+        "schema_version": schemas.SCHEMA_VERSION,
+        "status": "complete",
+        "run": out.name,
+        "stages": ["audit"],
+        "rows": {name: data.height for name, data in found.items()},
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+        "volatile": {"finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")},
+    }
+    (out / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", "utf-8")
+    return found["field"]
 
 
-def _token(wrong: pl.LazyFrame) -> str:
-    """The shortest wrong token, where no mask of the few walks met one."""
-    rendered = ~pl.col("attribute").is_in(["CONTROL", "UNKNOWN"])
-    odd = wrong.filter(rendered & (pl.col("true") != pl.col("claimed"))).collect()
-    row = odd.sort(pl.col("true").bin.size(), "token").row(0, named=True)
-    return f"token {row['token']}: `{row['true']!r}` entered as `{row['claimed']!r}`"
+_NOT_THERE = "install it there"
+"""How a builder is refused whose package another environment has not."""
 
 
-def _mask(row: dict[str, Any]) -> str:
-    after = f" after {row['tokens']}" if row["tokens"] else ""
-    return f"`{row['grammar']}`{after}: {row['verdict']}, ids {row['ids'][:3]}"
-
-
-def markdown(field: pl.DataFrame) -> str:
-    """The table of the field, then what each wrong row is shown by."""
-    tokenizers = field["tokenizer"].unique(maintain_order=True).to_list()
-    lines = [
-        f"| builder | release | {' | '.join(tokenizers)} |",
-        "| --- | --- |" + " --: |" * len(tokenizers),
+def _in_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Released builders first, vocabularies as they stand above."""
+    by = (("builder", [*FOREIGN, *OURS]), ("tokenizer", [*TOKENIZERS]))
+    ranks = [
+        pl.col(name).replace_strict({value: n for n, value in enumerate(order)}, default=len(order))
+        for name, order in by
     ]
-    for (name, version), group in field.group_by(["builder", "version"], maintain_order=True):
+    return rows.sort(ranks[0], "version", ranks[1], "tokenizer", maintain_order=True)
+
+
+# --- as text --------------------------------------------------------------------------------------
+
+
+def markdown(rows: pl.DataFrame) -> Iterator[str]:
+    """The table of the field, the refusals, then what shows each wrong row."""
+    tokenizers = rows["tokenizer"].unique(maintain_order=True).to_list()
+    yield f"| builder | release | {' | '.join(tokenizers)} |"
+    yield "| --- | --- |" + " --: |" * len(tokenizers)
+    for (name, version), group in rows.group_by(["builder", "version"], maintain_order=True):
         cells = [_cell(group.filter(tokenizer=one)) for one in tokenizers]
-        lines.append(f"| {name} | {version or 'ours'} | {' | '.join(cells)} |")
-    refused = field.filter(pl.col("status") != "ok")
+        missing = (group["status"] == "not_installed").all()
+        release = "not installed" if missing else version or "ours"
+        yield f"| {name} | {release} | {' | '.join(cells)} |"
+    refused = rows.filter(pl.col("status") == "builder_refused")
     if refused.height:
-        lines += ["", "Refused, in their own words:", ""]
+        yield from ("", "Refused, in their own words:", "")
         for row in refused.iter_rows(named=True):
-            lines.append(f"- {row['builder']} on {row['tokenizer']}: {row['reason']}")
-    lines += [
-        "",
-        "| wrong row | smallest mask, or token, that shows it | told in public |",
-        "| --- | --- | --- |",
-    ]
-    for row in field.filter(pl.col("n_wrong") > 0).iter_rows(named=True):
-        shown = row["reproducer"].replace("|", "\\|")
-        lines.append(f"| {row['builder']} on {row['tokenizer']} | {shown} | {row['known'] or ''} |")
-    return "\n".join(lines) + "\n"
+            yield f"- {row['builder']} on {row['tokenizer']}: {_plain(row['reason'])}"
+    head = ("builder", "vocabulary", *_PROOF)
+    yield from ("", f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}")
+    for row in rows.filter(pl.col("n_wrong") > 0).iter_rows(named=True):
+        release = f" {row['version']}" if row["version"] else ""
+        known = row["known"]
+        yield f"| {row['builder']}{release} | {row['tokenizer']} | {_proof(row, known)} |"
+
+
+def engines_markdown(findings: pl.DataFrame) -> Iterator[str]:
+    """What is wrong with engines' own masks."""
+    head = ("engine", "vocabulary", "kind of token", "ids in all", *_PROOF)
+    yield from (f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}")
+    choices = pl.col("kind").str.starts_with("json_")  # differences, not faults: at the end
+    for row in findings.sort(choices, "engine", "verdict", "kind", "tokenizer").iter_rows(
+        named=True
+    ):
+        known = field.known_engine(row["engine"], row["verdict"], row["kind"])
+        kind = row["kind"].replace("_", " ")
+        parts = [row["made_by"], row["tokenizer"], kind, f"{row['n_ids']}", _proof(row, known)]
+        yield f"| {' | '.join(parts)} |"
+
+
+_PROOF = (
+    "smallest mask that shows it",
+    "ids",
+    "true bytes",
+    "claimed bytes",
+    "reproducer",
+    "told in public",
+)
+
+
+def _proof(row: dict[str, Any], known: str | None) -> str:
+    """The cells of `_PROOF`; the bytes are those of the first id."""
+    if row["grammar"] is None:
+        return f" | | | | | {_linked(known)}"
+    after = f" after {', '.join(map(str, row['tokens']))}" if row["tokens"] else ""
+    ids = [*map(str, row["ids"][:3]), *(["…"] if len(row["ids"]) > 3 else [])]
+    return " | ".join(
+        (
+            f"{_code(_seen(row['grammar'], 120))}{after}: {row['verdict']}",
+            ", ".join(ids),
+            _bytes(row["true"]),
+            "the same" if row["claimed"] == row["true"] else _bytes(row["claimed"]),
+            f"`{Path(row['file']).stem}`",
+            _linked(known),
+        )
+    )
+
+
+def _bytes(data: bytes | None) -> str:
+    return "" if data is None else _code(f"'{_seen(data, 60)}'") if data else "none"
+
+
+def _seen(text: str | bytes, limit: int) -> str:
+    """Visible text, the replacement character too: it stands for itself here."""
+    return visible(text, limit).replace("\ufffd", "\\ufffd")
+
+
+def _code(text: str) -> str:
+    """Code within a table's cell, whatever is in it."""
+    fence = "``" if "`" in text else "`"
+    pad = " " if fence == "``" or text != text.strip() else ""
+    return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    return visible(text, 400).replace("|", "\\|")
+
+
+def _linked(known: str | None) -> str:
+    return ", ".join(
+        f"[{text}]({address})" if address else text for text, address in field.links(known)
+    )
 
 
 def _cell(found: pl.DataFrame) -> str:
     if not found.height:
         return ""
     row = found.row(0, named=True)
-    return f"{row['n_wrong']}" if row["status"] == "ok" else row["status"].removeprefix("builder_")
+    status: str = row["status"]
+    told = {"ok": f"{row['n_wrong']}", "not_installed": "-", "builder_refused": "refused"}
+    return told.get(status, status)
+
+
+def put(section: str, lines: list[str]) -> None:
+    """Put lines between the marks of a section of `docs/field.md`."""
+    begin, end = (f"<!-- {section}: {word} -->" for word in ("begin", "end"))
+    before, _, rest = _DOCS.read_text("utf-8").partition(begin)
+    after = rest.partition(end)[2]
+    _DOCS.write_text(f"{before}{begin}\n{chr(10).join(lines)}\n{end}{after}", "utf-8")
 
 
 def main() -> int:
@@ -193,38 +263,39 @@ def main() -> int:
     parser.add_argument("--docs", action="store_true", help="put the tables into docs/field.md")
     asked = parser.parse_args()
     tokenizers: list[str] = asked.tokenizer or [*TOKENIZERS]
+    walked = [name for name in ENGINES_ON if name in tokenizers]
     out: Path = asked.out.absolute()
-    here = [name for name in FOREIGN if installed(name)]
-    folders = [run(out, "here", [*here, *OURS], tokenizers, None)]
-    for i, python in enumerate(asked.python):
-        folders.append(run(out, f"other{i}", list(FOREIGN), tokenizers, python))
-    whole = [folder for folder in folders if (folder / "manifest.json").exists()]
-    found = [row for folder in whole for row in rows(folder)]
-    found = [row for row in found if not (row["reason"] or "").endswith("install it there")]
-    missing = {"status": "not_installed"}
-    found += [
-        dict.fromkeys(SCHEMA) | missing | {"builder": name, "tokenizer": tokenizer}
-        for name in FOREIGN
-        if name not in here
-        for tokenizer in tokenizers
+    here = [name for name in FOREIGN if installed(builders.get(name))]
+    own = [name for name in engines.NAMES if installed(engines.get(name))]
+    folders = [
+        audit(out, "here", tokenizers, f"builder=[{','.join([*here, *OURS])}]", "audit.walks=3")
     ]
-    order = [*FOREIGN, *OURS]
-    found.sort(
-        key=lambda row: (
-            order.index(row["builder"]),
-            row["version"] or "",
-            tokenizers.index(row["tokenizer"]),
-        )
+    if walked:
+        masks = f"audit.engines=[{','.join(own)}]"
+        folders.append(audit(out, "engines", walked, "builder=fixed", "audit.walks=24", masks))
+    for i, python in enumerate(asked.python):
+        released = f"builder=[{','.join(FOREIGN)}]", f"builder.python={python}", "audit.walks=3"
+        folders.append(audit(out, f"other{i}", tokenizers, *released))
+    whole = [folder for folder in folders if (folder / "manifest.json").exists()]
+    if not whole:
+        return 1
+    rows = together(whole, [name for name in FOREIGN if name not in here], out)
+    versions = provenance.versions()
+    with_what = (
+        f"Vocabularies and true bytes are llama-cpp-python {versions['llama-cpp-python']}'s; masks "
+        f"over token tables are made by llguidance {versions['llguidance']}."
     )
-    field = pl.DataFrame(found, schema=SCHEMA)
-    field.write_parquet(out / "field.parquet")
-    text = markdown(field)
+    sections = {
+        "field": [with_what, "", *markdown(rows)],
+        "engines": list(engines_markdown(tables.read(out, "engine_findings"))),
+    }
+    text = "\n\n".join("\n".join(lines) for lines in sections.values()) + "\n"
     (out / "field.md").write_text(text, "utf-8")
     print(text)
+    print(f"As pages: python -m pipeline report run={asked.out} results_dir={asked.out}")
     if asked.docs:
-        before, _, rest = _DOCS.read_text("utf-8").partition(_BEGIN)
-        after = rest.partition(_END)[2]
-        _DOCS.write_text(f"{before}{_BEGIN}\n{text}{_END}{after}", "utf-8")
+        for section, lines in sections.items():
+            put(section, lines)
     return 0 if len(whole) == len(folders) else 1
 
 

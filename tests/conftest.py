@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -20,6 +23,7 @@ from filelock import FileLock
 from pipeline import builders, forge, llama, sources, vocabulary
 from pipeline.builders import Material, TokenTable
 from pipeline.constraint import Llguidance
+from pipeline.foreign import Package
 from pipeline.masks import MaskJudge
 from pipeline.oracle import TokenOracle
 from pipeline.vocabulary import Vocabulary
@@ -121,6 +125,28 @@ def pipeline(results: Path, *arguments: str, env: dict[str, str] | None = None) 
     return Finished(
         done.returncode, done.stdout, done.stderr, results / named.get("run.name", "run")
     )
+
+
+def present(get: Callable[[str], object], *names: str) -> list[str]:
+    """Those of the builders or engines whose package is installed, or that need none."""
+    found: list[str] = []
+    for name in names:
+        made = get(name)
+        try:
+            if isinstance(made, Package):
+                made.made_by()
+            found.append(name)
+        except importlib.metadata.PackageNotFoundError:
+            pass
+    return found
+
+
+def again(run: Finished, row: dict[str, Any]) -> list[str]:
+    """The arguments of a reproducer's command, its file where it lies."""
+    arguments = shlex.split(row["command"])[3:]
+    place = arguments.index(f"grammar.path={row['file']}")
+    arguments[place] = f"grammar.path={run.folder / row['file']}"
+    return arguments
 
 
 @pytest.fixture(scope="session")

@@ -152,8 +152,54 @@ def hostile(folder: Path, verdict: str = "unenforced") -> Path:
             )
         )
     found = {"cells": cells, "steps": steps, "tokens": tokens, "reproducers": reproducers}
-    found["replay"] = replay
+    found |= {"replay": replay} | _hostile_field()
     return made(folder, found, refused=[HOSTILE["script"].decode(), "\x1b[31m"])
+
+
+def _hostile_field() -> dict[str, list[Row]]:
+    builders: list[Row] = []
+    findings: list[Row] = []
+    for name, text in HOSTILE.items():
+        said = text.decode("utf-8", "replace")
+        proof: Row = {"tokenizer": said, "verdict": said, "grammar": said, "tokens": [1], "ids": []}
+        proof |= {"true": text, "claimed": text[1:], "file": said, "command": said}
+        told = {"status": said, "reason": said, "known": said, "n_wrong": 3}
+        builders.append(row("field", builder=name, version=said, **proof, **told))
+        told = {"made_by": said, "kind": said, "suite_file": said, "report": said}
+        findings.append(row("engine_findings", engine=name, n_states=1, **proof, **told))
+    return {"field": builders, "engine_findings": findings}
+
+
+def field(results: Path) -> None:
+    """What `scripts/field_report.py` writes: no cells, and no table but the field's own."""
+    proof: Row = {"tokenizer": "llama_spm", "verdict": "incomplete", "grammar": "start: /(é|z)/"}
+    proof |= {"tokens": [], "ids": [198], "true": b"\xc3", "claimed": "\ufffd".encode()}
+    proof |= {"file": "reproducers/llama_spm-lmfe-0.11.3-incomplete-other.yaml"}
+    proof |= {"command": "python -m pipeline run grammar=path builder=lmfe"}
+    texts = {"suite_file": "# the command\nsuite: reproducer\n", "report": "Token table `lmfe`"}
+    wrong = {"n_normal": 31_740, "n_wrong": 128, "status": "ok"}
+    known = "noamgat/lm-format-enforcer#92, by its use"
+    refused = {"tokenizer": "bert_bge", "status": "builder_refused", "reason": "no 'eos_token'"}
+    engine = proof | {"file": "reproducers/engine.yaml", "true": b"<unk>", "claimed": b""}
+    found = {
+        "field": [
+            row("field", builder="lmfe", version="0.11.3", known=known, **proof, **wrong),
+            row("field", builder="outlines", version="1.3.3", **refused),
+            row("field", builder="fixed", tokenizer="llama_spm", **(wrong | {"n_wrong": 0})),
+        ],
+        "reproducers": [
+            row("reproducers", builder="lmfe", name="incomplete-other", kind="other", **proof)
+            | {"made_by": "lm-format-enforcer 0.11.3"}
+            | texts
+        ],
+        "engines": [row("engines", engine="lmfe", made_by="lm-format-enforcer 0.11.3")],
+        "engine_findings": [
+            row("engine_findings", engine="lmfe", kind="special", n_states=4, n_ids=63, **engine)
+            | {"verdict": "unsound", "made_by": "lm-format-enforcer 0.11.3"}
+            | texts
+        ],
+    }
+    made(results / "a", found)
 
 
 def made(folder: Path, rows: dict[str, Iterable[Row]], **manifest: Any) -> Path:

@@ -6,7 +6,6 @@ tokens); GBNF, which reads pieces, is the control.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +14,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from conftest import Finished, Opened, pipeline
+from conftest import Finished, Opened, again, pipeline, present
 
-from pipeline import engines
-from pipeline.engine_probe import Kinds, expressed
+from pipeline import engines, small_cases
+from pipeline.engine_probe import Kinds, expressed, reordered
 from pipeline.foreign_engine import ForeignEngine
-from pipeline.masks import MaskVerdict
+from pipeline.masks import FAULTS, MaskVerdict
+from pipeline.oracle import ByteGrammar
 from pipeline.suites import Case, Grammar
-from pipeline.validate import Json, Literal, Pattern
+from pipeline.validate import Json, Pattern
 
 Open = Callable[[str], Opened]
 
@@ -49,18 +49,6 @@ cases:
 """
 
 
-def present(*names: str) -> list[str]:
-    """Those of the engines whose package is installed."""
-    found: list[str] = []
-    for name in names:
-        try:
-            engines.get(name).made_by()
-            found.append(name)
-        except importlib.metadata.PackageNotFoundError:
-            pass
-    return found
-
-
 @pytest.fixture(scope="module")
 def probed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     folder = tmp_path_factory.mktemp("engines")
@@ -73,7 +61,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         "builder=fixed",
         "audit.walks=6",
         "audit.strings_suite=null",
-        f"audit.engines=[{','.join(present(*engines.NAMES))}]",
+        f"audit.engines=[{','.join(present(engines.get, *engines.NAMES))}]",
         f"audit.engines_suite={suite}",
     )
     assert done.code == 0, done.err
@@ -82,7 +70,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 def finding(probed: Finished, engine: str, verdict: str, kind: str) -> dict[str, Any]:
     """The one row; skipped where the engine's package is not installed."""
-    if engine not in present(engine):
+    if engine not in present(engines.get, engine):
         pytest.skip(f"needs: pip install 'byte-exact[{engines.get(engine).extra}]'")
     rows = probed.table("engine_findings").filter(engine=engine, verdict=verdict, kind=kind)
     assert rows.height == 1, probed.table("engine_findings").filter(engine=engine)
@@ -91,7 +79,7 @@ def finding(probed: Finished, engine: str, verdict: str, kind: str) -> dict[str,
 
 def test_every_engine_was_walked(probed: Finished) -> None:
     rows = probed.table("engines")
-    assert set(rows["engine"]) == set(present(*engines.NAMES))
+    assert set(rows["engine"]) == set(present(engines.get, *engines.NAMES))
     assert not set(rows["verdict"]) & {"builder_refused", "grammar_error"}, rows.filter(
         pl.col("reason") != ""
     )
@@ -104,8 +92,32 @@ def test_findings_are_shown_and_written_out(probed: Finished) -> None:
     [shown] = [line for line in probed.out.splitlines() if "llama-cpp-python 0" in line]
     assert "unsound/special" in shown
     for row in probed.table("engine_findings").iter_rows(named=True):
-        name = f"phi3-engine-{row['engine']}-{row['verdict']}-{row['kind']}.md"
-        assert (probed.folder / "reproducers" / name).read_text("utf-8") == row["report"]
+        release = row["made_by"].split()[1]
+        stem = f"phi3-engine-{row['engine']}-{release}-{row['verdict']}-{row['kind']}"
+        assert row["file"] == f"reproducers/{stem}.yaml"
+        path = probed.folder / row["file"]
+        assert path.read_text("utf-8") == row["suite_file"]
+        assert path.with_suffix(".md").read_text("utf-8") == row["report"]
+
+
+def test_every_kind_of_finding_shows_when_its_command_is_run(
+    probed: Finished, tmp_path: Path
+) -> None:
+    """One engine for each kind, along the tokens of the file, which is clean under fixed."""
+    rows = probed.table("engine_findings").unique(["verdict", "kind"], maintain_order=True)
+    assert rows.height >= 6
+    for number, row in enumerate(rows.iter_rows(named=True)):
+        done = pipeline(tmp_path, *again(probed, row), f"run.name={number}")
+        assert done.code == 0, done.err
+        shown = done.table("engine_findings")
+        found = shown.filter(engine=row["engine"], verdict=row["verdict"], kind=row["kind"])
+        assert found.height == 1, (row["file"], shown)
+        assert row["ids"][0] in found["ids"].item()
+        assert set(done.table("engines")["walk"]) == {"0000-given"}
+        states = done.table("states")
+        assert set(states["builder"]) == {"fixed"}
+        faults = states.filter(pl.col("verdict").is_in([verdict.value for verdict in FAULTS]))
+        assert faults.height == 0, (row["file"], faults)
 
 
 @pytest.mark.parametrize("engine", ["xgrammar", "outlines", "gbnf"])
@@ -162,16 +174,27 @@ def test_unknown_engine_is_a_usage_error(tmp_path: Path) -> None:
 # --- the probe ------------------------------------------------------------------------------------
 
 
-def case(pattern: str | None = None, literal: str | None = None) -> Case:
-    check = Literal(literal.encode()) if literal is not None else Pattern(pattern or "")
-    return Case("engines", "x", "Hello", Grammar("lark", "start: /x/"), check, 64)
-
-
 def test_a_literal_becomes_a_regular_expression_of_itself() -> None:
-    assert expressed(case(literal="a.b (c)\\-")) == ("regex", r"a\.b \(c\)\\\-")
-    assert expressed(case(pattern="[a-z]+")) == ("regex", "[a-z]+")
+    assert expressed(small_cases.literal("a.b (c)\\-")) == ("regex", r"a\.b \(c\)\\\-")
+    assert expressed(small_cases.pattern("[a-z]+")) == ("regex", "[a-z]+")
     schema = Case("engines", "x", "", Grammar("json", '{"const":1}'), Json({"const": 1}), 64)
     assert expressed(schema) == ("json", '{"const":1}')
+
+
+def test_a_grammar_that_its_check_does_not_repeat_is_no_common_one() -> None:
+    """What the check says of a text is not what every engine would be asked."""
+    grammar = Grammar("lark", 'start: /[a-z]{2}/ "!"')
+    assert expressed(Case("s", "x", "", grammar, Pattern("[a-z]{2}!"), 64)) is None
+
+
+def test_a_suite_for_engines_must_be_one_that_all_know(tmp_path: Path) -> None:
+    suite = tmp_path / "odd.yaml"
+    suite.write_text(SUITE.replace("/(ab)*/'", '("ab")*\''), "utf-8")
+    quiet = ("tokenizer=phi3", "builder=fixed", "audit.walks=0", "audit.strings_suite=null")
+    asked = ("audit.engines=[gbnf]", f"audit.engines_suite={suite}")
+    done = pipeline(tmp_path, "audit", *quiet, *asked)
+    assert done.code == 2
+    assert "case 'repeated', grammar: not every engine knows it" in done.err
 
 
 def test_each_kind_of_fault_is_told(open_vocabulary: Open) -> None:
@@ -188,7 +211,7 @@ def test_each_kind_of_fault_is_told(open_vocabulary: Open) -> None:
     allowed = np.zeros(512, np.bool_)
     allowed[[1, 2, 500, 511]] = True
     mask = np.packbits(allowed, bitorder="little").view(np.uint32)
-    found = dict(Kinds(small, claimed).of(case(pattern="x"), b"", mask, (legal, False)))
+    found = dict(Kinds(small, claimed).of(small_cases.pattern("x"), (), mask, (legal, False)))
     assert hidden[1]
     assert found == {
         (MaskVerdict.UNSOUND, "special"): [1],
@@ -219,13 +242,28 @@ def test_where_json_leaves_a_choice_the_kind_says_so(
     open_vocabulary: Open, prefix: bytes, token: bytes, kind: str
 ) -> None:
     vocabulary = open_vocabulary("llama_spm").vocabulary
-    one = replace(vocabulary, true_bytes=[b"<s>", token], attrs=vocabulary.attrs[[1, 29900]])
+    true = [b"<s>", token, prefix]
+    three = replace(vocabulary, true_bytes=true, attrs=vocabulary.attrs[[1, 29900, 29900]])
+    three = replace(three, end_ids=frozenset())
     mask = np.array([2], np.uint32)
     schema = Case("engines", "x", "", Grammar("json", "{}"), Json({}), 64)
-    found = Kinds(replace(one, end_ids=frozenset()), [b"<s>", token]).of(
-        schema, prefix, mask, (np.zeros(2, np.bool_), False)
-    )
+    nothing = np.zeros(3, np.bool_), False
+    found = Kinds(three, true).of(schema, [2], mask, nothing)
     assert dict(found) == {(MaskVerdict.UNSOUND, kind): [1]}
+    elsewhere = Kinds(three, [*true[:2], b"?"]).of(schema, [2], mask, nothing)
+    assert dict(elsewhere) == {(MaskVerdict.UNSOUND, "drifted"): [1]}, (
+        "the engine read another text"
+    )
+
+
+def test_another_order_of_properties_is_no_fault() -> None:
+    """JSON Schema says nothing of it; llguidance keeps to the schema's own."""
+    text = '{"type":"object","properties":{"a":{"const":1},"b":{"const":2}},"required":["a","b"]}'
+    schema = Case("engines", "x", "", Grammar("json", text), Json({}), 64)
+    [other] = reordered(schema)
+    assert other.match(b'{"b":2').n_legal == 6
+    assert ByteGrammar(schema.grammar.engine_text()[1]).match(b'{"b":2').n_legal == 2
+    assert list(reordered(small_cases.pattern("x"))) == []
 
 
 def test_an_engine_whose_process_dies_is_an_error_and_no_crash(open_vocabulary: Open) -> None:

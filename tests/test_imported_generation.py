@@ -10,7 +10,7 @@ import pytest
 from conftest import GENERATE, ROOT, Finished, pipeline
 
 from pipeline.importers import Entry, Item, cases
-from pipeline.report.recipe import Recipe
+from pipeline.recipe import Recipe
 from pipeline.suites import Grammar
 from pipeline.validate import Check, JsonValue, Unchecked, check
 

@@ -226,3 +226,17 @@ def test_gemma_4_first_mask_of_no_space_is_the_oracles_both_ways(open_vocabulary
         allowed = set(allowed_ids(mask, opened.vocabulary.n_tokens).tolist())
         assert len(allowed - true_ids) == unsound
         assert true_ids - allowed == set()
+
+
+def test_a_language_that_died_lends_no_truths_to_another_at_its_address(
+    open_vocabulary: Open,
+) -> None:
+    """Judges remember by language: each of these is gone before the next one is made."""
+    opened = open_vocabulary("llama_spm")
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        [language] = [ByteGrammar(f'{HEAD}"{letter}"')]
+        truth = opened.judge.legal(language, b"")
+        del language
+        assert truth is not None
+        legal = {opened.vocabulary.rendered[token] for token in np.flatnonzero(truth[0])}
+        assert legal == {letter.encode()}

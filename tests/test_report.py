@@ -31,9 +31,9 @@ from report_runs import (
 
 from pipeline import commands_report
 from pipeline.__main__ import main
+from pipeline.recipe import Recipe
 from pipeline.report import NAVIGATION, replayed
 from pipeline.report.looks import LOOKS, Group
-from pipeline.report.recipe import Recipe
 from pipeline.report.site import dumped, embedded
 from pipeline.verdict import Verdict
 
@@ -174,6 +174,49 @@ def test_a_replay_tells_whose_fault_each_walk_is(tmp_path: Path) -> None:
     ], "the builders' faults first"
 
 
+def test_the_field_stands_with_what_shows_each_fault(tmp_path: Path) -> None:
+    """Builder, release, vocabulary, figures, status, the smallest mask, its files, the report."""
+    report_runs.field(tmp_path / "runs")
+    site = reported(tmp_path / "runs")
+    said = text(site, "field.html")
+    assert "1 of 3 token tables, of 3 builders and releases" in said
+    assert "1 was refused" in said
+    assert "lmfe 0.11.3 128" in said
+    [lmfe, *others] = data(site, "field.html", "builder-rows")
+    proof = ["start: /(é|z)/", "", "incomplete", "198", "\\xc3", "\ufffd", 0]
+    link = "https://github.com/noamgat/lm-format-enforcer/issues/92"
+    known = [["noamgat/lm-format-enforcer#92", link], ["by its use", ""]]
+    assert lmfe == ["lmfe", "0.11.3", "llama_spm", 31740, 128, "ok", "", proof, known]
+    assert ["fixed", "ours", "llama_spm", 31740, 0, "ok", "", 0, []] in others
+    refused = next(row for row in others if row[0] == "outlines")
+    assert refused[4:8] == [None, "builder refused", "no 'eos_token'", 0]
+    [engine] = data(site, "field.html", "engine-rows")
+    assert engine[3:7] == ["unsound", "special", 4, 63]
+    assert engine[7][4:] == ["<unk>", "", 1]
+    assert [name for name, _ in engine[8]] == [
+        "noamgat/lm-format-enforcer#54",
+        "noamgat/lm-format-enforcer#80",
+    ]
+    assert "python -m pipeline run grammar=path builder=lmfe" in said
+    assert "suite: reproducer" in said
+
+    first = text(site, "index.html")
+    assert "1 of 3 token tables of 3 builders enter tokens with wrong bytes; 1 was refused" in first
+    assert "Look at the released libraries: 1 of their token tables are wrong" in first
+    assert 'href="field.html"' in (site / "index.html").read_text("utf-8")
+
+
+def test_without_a_released_builder_the_field_says_how_to_get_them(
+    default_run: Finished, tmp_path: Path
+) -> None:
+    named = (f"results_dir={default_run.folder.parent}", f"run={default_run.folder.name}")
+    assert main(["report", *named, f"out={tmp_path / 'site'}"]) == 0
+    said = text(tmp_path / "site", "field.html")
+    assert "1 of 2 token tables" in said
+    assert "No released library's builder was chosen" in said
+    assert "audit.engines=[xgrammar" in said
+
+
 # What is missing is said, on every page.
 
 
@@ -243,6 +286,7 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
             "matrix.html": ["This run has no cells"],
             "tokens.html": [NO_TABLES],
             "replay.html": ["This run replayed nothing."],
+            "field.html": ["This run has no token tables to compare"],
             "changes.html": [NOT_ASKED],
             "trend.html": ["there is no trend"],
         },

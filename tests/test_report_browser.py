@@ -343,6 +343,32 @@ def test_ten_thousand_cells_are_filtered(
     expect(tab.locator("#table tbody tr")).to_have_count(1)
 
 
+def test_the_field_is_filtered_and_its_reproducers_open(
+    tmp_path_factory: pytest.TempPathFactory, watch: Watched
+) -> None:
+    results = tmp_path_factory.mktemp("field") / "runs"
+    report_runs.field(results)
+    tab = watch.open(reported(results) / "index.html")
+    tab.get_by_role("link", name="Look at the released libraries").click()
+    expect(tab.locator("h1")).to_have_text("Builders in the field")
+    rows = tab.locator("#table tbody tr")
+    expect(rows).to_have_count(3)
+    tab.get_by_label("wrong or refused").check()
+    expect(rows).to_have_count(2)
+    tab.get_by_label("Builder", exact=True).select_option("lmfe")
+    expect(rows).to_have_count(1)
+    expect(rows.locator("mark").first).to_have_text("\\xc3")
+    issue = rows.get_by_role("link", name="noamgat/lm-format-enforcer#92")
+    assert (issue.get_attribute("href") or "").endswith("/issues/92")
+    expect(tab.locator("#r0")).not_to_have_attribute("open", "")
+    rows.get_by_role("link", name="reproduce").click()
+    expect(tab.locator("#r0")).to_have_attribute("open", "")
+    expect(tab.locator("#r0")).to_contain_text("builder=lmfe")
+    expect(tab.locator("#engines tbody tr")).to_have_count(1)
+    found = Axe().run(tab).response["violations"]
+    assert [fault["id"] for fault in found if fault["impact"] in ("serious", "critical")] == []
+
+
 def test_on_paper_there_is_no_navigation(real: Path, watch: Watched) -> None:
     tab = watch.open(next(real.glob("cells/*enum-unfixed*.html")))
     tab.emulate_media(media="print", color_scheme="dark")

@@ -4,9 +4,8 @@ Pure rendering: it reads what `run` and `compare` wrote, judges nothing and chan
 
     found        the run, as far as it is there; what is missing, in words
     looks, words verdicts as colours and shapes; the run in one sentence, what to do next
-    overview, matrix, cells, tokens, replayed, changes, trend
+    overview, matrix, cells, tokens, field, replayed, changes, trend
                  one kind of page each: tables → a `site.Page`
-    recipe       the command that makes a cell again
     charts       the plots
     fitting      rows that fit a page
     site         pages → files, scripts inlined, under a policy that lets nothing else run
@@ -21,9 +20,19 @@ from typing import Any
 
 from pipeline.compare import Comparison
 from pipeline.errors import ReportError
-from pipeline.report import cells, changes, looks, matrix, overview, replayed, tokens, trend
+from pipeline.recipe import Recipe
+from pipeline.report import (
+    cells,
+    changes,
+    field,
+    looks,
+    matrix,
+    overview,
+    replayed,
+    tokens,
+    trend,
+)
 from pipeline.report.found import Found
-from pipeline.report.recipe import Recipe
 from pipeline.report.site import Page, Site
 from pipeline.visible import visible
 
@@ -34,6 +43,7 @@ NAVIGATION = (
     ("index.html", "Overview"),
     ("matrix.html", "Matrix"),
     ("tokens.html", "Token tables"),
+    (field.FILE, "Field"),
     (replayed.FILE, "Replay"),
     (changes.FILE, "Before and after"),
     ("trend.html", "Trend"),
@@ -80,6 +90,7 @@ def _pages(
     yield overview.page(run, made, compared=comparison is not None)
     yield matrix.page(run, made)
     yield from tokens.pages(run)
+    yield field.page(run)
     yield replayed.page(run)
     yield changes.page(run, made, comparison)
     yield trend.page(results)
@@ -94,15 +105,11 @@ def _reproducers(run: Found) -> dict[tuple[str, str], list[dict[str, Any]]]:
             "name": visible(row["name"], 120),
             "verdict": visible(row["verdict"], 60),
             "kind": visible(row["kind"], 60).replace("_", " "),
-            "suite_file": _lines(row["suite_file"]),
-            "report": _lines(row["report"]),
+            "suite_file": field.lines(row["suite_file"]),
+            "report": field.lines(row["report"]),
         }
         found.setdefault((row["tokenizer"], row["builder"]), []).append(shown)
     return found
-
-
-def _lines(text: str | None) -> str:
-    return "\n".join(visible(line, 2_000) for line in (text or "").split("\n"))
 
 
 def _common(run: Found) -> dict[str, Any]:

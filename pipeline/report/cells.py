@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, cast
 
 import polars as pl
 
+from pipeline.recipe import Recipe
 from pipeline.report.found import REPEAT, Found
-from pipeline.report.recipe import Recipe
 from pipeline.report.site import Page, dumped, embedded
 from pipeline.visible import visible
 

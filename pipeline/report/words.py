@@ -32,7 +32,10 @@ def headline(run: Found) -> str:
     if not cells.height and (walks := replayed.told(run.table("replay"))):
         return f"Replay: {walks}"
     if not cells.height:
-        return _audit_alone(tokenizers) if tokenizers.height else "There is nothing to show yet."
+        if tokenizers.height:
+            return _audit_alone(tokenizers)
+        field = run.table("field")
+        return _field(field) if field.height else "There is nothing to show yet."
     right = cells.filter(verdict="ok").height
     so_far = "" if run.manifest else "So far: "
     if right == cells.height:
@@ -68,6 +71,16 @@ def _audit_alone(tokenizers: pl.DataFrame) -> str:
     return (
         f"{wrong.height} of {tokenizers.height} token tables enter tokens with wrong bytes: "
         f"{int(wrong['n_wrong'].sum()):,} in all. Nothing was generated."
+    )
+
+
+def _field(field: pl.DataFrame) -> str:
+    wrong = field.filter(pl.col("n_wrong") > 0)
+    refused = field.filter(pl.col("status") == "builder_refused").height
+    told = f"; {refused} {'was' if refused == 1 else 'were'} refused" if refused else ""
+    return (
+        f"{wrong.height} of {field.height} token tables of {field['builder'].n_unique()} builders "
+        f"enter tokens with wrong bytes{told}."
     )
 
 
@@ -122,6 +135,12 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
             "Look at the walks that a builder is to blame for, and at the token that did it.",
             href=replayed.FILE,
         )
+    if (wrong := _released_and_wrong(run)) or run.table("engine_findings").height:
+        yield Step(
+            f"Look at the released libraries: {wrong} of their token tables are wrong, and what "
+            "their engines' own masks let in or lose stands beside them.",
+            href="field.html",
+        )
     if n := run.table("reproducers").height:
         yield Step(
             f"Report it upstream: {n} small reproducers, with their text, stand ready with the "
@@ -132,6 +151,11 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
             cells_are = "1 cell is" if n == 1 else f"{n:,} cells are"
             yield Step(f"{cells_are} {verdict.replace('_', ' ')}. {look(verdict).advice}")
     yield from _further(run, cells, compared)
+
+
+def _released_and_wrong(run: Found) -> int:
+    released = pl.col("version").is_not_null() & (pl.col("n_wrong") > 0)
+    return run.table("field").filter(released).height
 
 
 def _further(run: Found, cells: pl.DataFrame, compared: bool) -> Iterator[Step]:

@@ -54,6 +54,8 @@ def run_job(job: Job, channel: Channel) -> None:
         if not job.outside.python and not job.target.remote:
             foreign.require(builders.get(name) for name in job.builders)
             foreign.require(engines.get(name) for name in job.engines)
+        if job.engines:
+            field.known_to_all(job)  # looked at once more where it is needed
         languages = _cases(job, channel, clock)
         weights, file = _files(job)
     except (PipelineError, LoadRefused) as refusal:

@@ -101,7 +101,8 @@ def _tokenize_hash(bench: Workbench) -> str | None:
 def _refusal(bench: Workbench, builder: str) -> Row:
     said: Row = {
         "status": End.BUILDER_REFUSED.value,
-        "reason": bench.refusals[builder],
+        "reason": str(bench.refusals[builder]),
         "n_tokens": bench.vocabulary.n_tokens,
     }
-    return said | dict.fromkeys(audit.COUNTS)
+    made_by = bench.refusals[builder].made_by or None
+    return said | dict.fromkeys(audit.COUNTS) | {"made_by": made_by}

@@ -213,7 +213,7 @@ def _refused_row(bench: Workbench, request: Request) -> Row:
     return _cell_row(bench, request) | {
         "verdict": End.BUILDER_REFUSED.value,
         "cause": Cause.UNKNOWN.value,
-        "reason": bench.refusals[request.builder],
+        "reason": str(bench.refusals[request.builder]),
         "ended": End.BUILDER_REFUSED.value,
     }
 

@@ -137,7 +137,7 @@ class _Replayer:
     def _rows(self, builder: str, meter: Meter) -> list[Row]:
         table = self.bench.tables.get(builder)
         if table is None:
-            reason = self.bench.refusals[builder]
+            reason = str(self.bench.refusals[builder])
             return [self._row(builder, Verdict.BUILDER_REFUSED, Cause.BUILDER, reason=reason)]
         try:
             text = self.grammar

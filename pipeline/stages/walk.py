@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import cache, partial
 from pathlib import Path
 
-from pipeline import provenance, replay, reproduce, specials, suites, walks
+from pipeline import provenance, recipe, replay, reproduce, specials, suites, walks
 from pipeline.builders import TokenTable
 from pipeline.constraint import Matcher
 from pipeline.masks import FAULTS, MaskVerdict
@@ -79,8 +79,15 @@ def _reproducer_rows(
         f"llama-cpp-python {versions['llama-cpp-python']}, {bench.engine.version}, "
         f"vocabulary sha256 {bench.vocabulary.hash[:16]}"
     )
-    for found in reproduce.reproducers(walker, done):
+    release = recipe.release(walker.table.made_by)
+    met = list(reproduce.reproducers(walker, done))
+    met += reproduce.of_wrong_tokens(walker, {found.kind for found in met})
+    for found in met:
+        parts = tokenizer, builder, release, found.name
+        file = f"reproducers/{recipe.file_name('-'.join(filter(None, parts)))}.yaml"
+        command = recipe.reproducing(file, bench.job.named, [f"builder={recipe.quoted(builder)}"])
         about = f"{tokenizer}, builder {builder}: mask {found.finding.verdict} ({found.kind})"
+        first = next(iter(found.finding.ids), None)
         yield {
             "tokenizer": tokenizer,
             "builder": builder,
@@ -90,8 +97,13 @@ def _reproducer_rows(
             "grammar": found.case.grammar.text,
             "tokens": list(found.tokens),
             "ids": list(found.finding.ids),
-            "suite_file": found.suite_file(about),
-            "report": reproduce.report(walker, found, tokenizer, builder, made_by),
+            "true": None if first is None else bench.vocabulary.true_bytes[first],
+            "claimed": None if first is None else walker.table.claimed[first],
+            "made_by": walker.table.made_by or None,
+            "file": file,
+            "command": command,
+            "suite_file": found.suite_file(about, command),
+            "report": reproduce.report(walker, found, tokenizer, builder, made_by, command),
         }
 
 

@@ -50,7 +50,7 @@ class Workbench:
     clock: Clock = field(default_factory=lambda: Clock(0, lambda _: None))
     """How long the work on each case has taken."""
     tables: dict[str, TokenTable] = field(default_factory=dict[str, TokenTable])
-    refusals: dict[str, str] = field(default_factory=dict[str, str])
+    refusals: dict[str, BuilderRefused] = field(default_factory=dict[str, BuilderRefused])
     """Builders that refused this vocabulary, with their reasons."""
 
     @cached_property
@@ -207,14 +207,14 @@ def tables_of(
     started: Callable[[str], None] = _unsaid,
     done: Callable[[str], None] = _unsaid,
     apart: bool = False,
-) -> tuple[dict[str, TokenTable], dict[str, str]]:
+) -> tuple[dict[str, TokenTable], dict[str, BuilderRefused]]:
     """The tables of builders, native tokenizers made; of those that refused, the reasons.
 
     Native tokenizers take most of the time: those of unlike tables are made side by side, or,
     where a death is to have one suspect, one after the other (`apart`).
     """
     tables: dict[str, TokenTable] = {}
-    refusals: dict[str, str] = {}
+    refusals: dict[str, BuilderRefused] = {}
     made: dict[str, Future[object]] = {}
 
     def finish(name: str) -> None:
@@ -222,7 +222,7 @@ def tables_of(
             if name in tables:
                 made[tables[name].hash].result()
         except BuilderRefused as refusal:
-            refusals[name] = str(refusal)
+            refusals[name] = refusal
             del tables[name]
         done(name)
 
@@ -236,7 +236,7 @@ def tables_of(
                 if table.hash not in made:
                     made[table.hash] = pool.submit(engine.tokenizer, table)
             except BuilderRefused as refusal:
-                refusals[name] = str(refusal)
+                refusals[name] = refusal
             if apart:
                 finish(begun.pop())
         for name in begun:

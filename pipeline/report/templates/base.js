@@ -77,12 +77,12 @@ page.verdict = (name, href) => {
 page.escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
 // A table over rows; every cell is made as a node, never as markup.
-page.table = (columns, rows, options = {}) => {
+page.table = (columns, rows, options = {}, id = "table") => {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const scheme = () => document.documentElement.classList.toggle("dark", dark.matches);
   dark.addEventListener("change", scheme);
   scheme();
-  const table = new DataTable("#table", {
+  const table = new DataTable(`#${id}`, {
     data: rows,
     columns: columns.map(({ title, text, node, sort, className, cellType, orderable = true }) => ({
       title: page.escaped(title),
@@ -107,10 +107,10 @@ page.table = (columns, rows, options = {}) => {
     language: { search: "Search", info: "_START_–_END_ of _TOTAL_", infoFiltered: "(of _MAX_)", infoEmpty: "none", zeroRecords: "Nothing fits these filters.", lengthMenu: "_MENU_ a page" },
     ...options,
   });
-  const box = document.querySelector(".dt-layout-table");
+  const box = table.table().container().querySelector(".dt-layout-table");
   box.tabIndex = 0;
   box.setAttribute("role", "region");
-  box.setAttribute("aria-label", document.getElementById("table").getAttribute("aria-label"));
+  box.setAttribute("aria-label", document.getElementById(id).getAttribute("aria-label"));
   return table;
 };
 

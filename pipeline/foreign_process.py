@@ -44,7 +44,8 @@ class Session:
     """A library at work on one vocabulary; its process ends with this object.
 
     `kind` is `builder` or `engine`. Raises `BuilderRefused` where no table comes of it: the
-    library's own words, how its process died, or the limit that ended it.
+    library's own words, how its process died, or the limit that ended it. A file that is gone (its
+    cache was emptied) is nobody's refusal but a FileNotFoundError.
     """
 
     def __init__(self, kind: str, name: str, given: dict[str, Any], outside: Outside) -> None:
@@ -70,6 +71,7 @@ class Session:
         except Ended as ended:
             raise BuilderRefused(str(ended)) from None
         if "refused" in said:
+            Path(given["file"]).stat()
             raise BuilderRefused(said["refused"], said["made_by"])
         self.claim = said
 

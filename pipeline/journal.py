@@ -152,7 +152,7 @@ class Group:
                 match message:
                     case {"type": "job", "job": job, "identity": identity}:
                         self.jobs.append(job)
-                        self.identity, self.name = identity, message["name"]
+                        self.identity, self.name = identity, message.get("name", "")
                     case {"type": "hello"}:
                         self.hellos.append(message)
                     case {"type": "spent"}:

@@ -7,6 +7,7 @@ tokens); GBNF, which reads pieces, is the control.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ import numpy as np
 import polars as pl
 import pytest
 from conftest import Finished, Opened, again, pipeline, present
+from gguf_faults import tiny_spm
 
-from pipeline import engines, small_cases
+from pipeline import engines, llama, small_cases, vocabulary
+from pipeline.builders import Material
 from pipeline.engine_probe import Kinds, expressed, reordered
 from pipeline.foreign_engine import ForeignEngine
 from pipeline.masks import FAULTS, MaskVerdict
 from pipeline.oracle import ByteGrammar
+from pipeline.stages.survival import survives
 from pipeline.suites import Case, Grammar
 from pipeline.validate import Json, Pattern
 
@@ -277,6 +281,21 @@ def test_an_engine_whose_process_dies_is_an_error_and_no_crash(open_vocabulary: 
     assert "its process ended with code -9" in matcher.error
     assert not matcher.consume(1)
     matcher.close()
+
+
+def test_a_file_that_is_gone_is_no_refusal_of_a_library(tmp_path: Path) -> None:
+    """A cache emptied in mid-run: GBNF was said to have refused a vocabulary that it never saw.
+
+    The worker ends of it, and the next one makes the file anew.
+    """
+    file = tiny_spm(tmp_path / "plain.gguf", byte_tokens=True)
+    with closing(llama.Model(file, vocab_only=True)) as model:
+        material = Material(vocabulary.read(model), model.vocab, lambda _: True)
+        file.unlink()
+        with pytest.raises(FileNotFoundError):
+            ForeignEngine("gbnf", material)
+        with pytest.raises(FileNotFoundError):
+            survives(file, b"a")
 
 
 def test_a_grammar_that_does_not_compile_sets_error(open_vocabulary: Open) -> None:

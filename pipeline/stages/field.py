@@ -29,7 +29,7 @@ _KEPT_IDS = 20
 
 def run(bench: Workbench) -> None:
     """Send `engines` and `engine_findings` of every engine that is asked for."""
-    planned = cache(partial(_planned, bench))
+    planned = cache(partial(_plan, bench))
     for name in bench.job.engines:
         if not bench.begin("engine", name):
             continue
@@ -43,7 +43,7 @@ def run(bench: Workbench) -> None:
         bench.channel.done("engine", name)
 
 
-def _planned(bench: Workbench) -> tuple[dict[Case, Languages], list[tuple[Case, Strategy, str]]]:
+def _plan(bench: Workbench) -> tuple[dict[Case, Languages], list[tuple[Case, Strategy, str]]]:
     """The languages of the cases that are walked, and (case, strategy, seed) of each walk."""
     cases = known_to_all(bench.job)
     chosen = [case for case in bench.languages if case.tokens and expressed(case)]

@@ -59,7 +59,10 @@ def survives(file: Path, data: bytes) -> bool:
 
 
 def _survivors(file: Path, texts: Sequence[bytes]) -> int:
-    """How many of the texts came back, in order, before the child died."""
+    """How many of the texts came back, in order, before the child died.
+
+    Raises FileNotFoundError where it died of a file that is gone.
+    """
     command = [sys.executable, "-m", "pipeline.worker", "tokenize", os.fspath(file)]
     child = subprocess.run(
         [*command, *(text.hex() for text in texts)],
@@ -69,6 +72,8 @@ def _survivors(file: Path, texts: Sequence[bytes]) -> int:
         check=False,
         timeout=120,
     )
+    if child.returncode:
+        file.stat()
     return child.stdout.count(b".")
 
 

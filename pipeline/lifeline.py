@@ -25,21 +25,26 @@ def group(command: Sequence[str], **how: Any) -> Generator[subprocess.Popen[Any]
     `how` is `subprocess.Popen`'s. Raises OSError where the command cannot be started.
     """
     theirs, ours = os.pipe()
+    process: subprocess.Popen[Any] | None = None
     try:
         process = subprocess.Popen(command, pass_fds=(theirs,), start_new_session=True, **how)
-        try:
-            _kill_at_hang_up(theirs, process.pid)
-            yield process
-        finally:
+        _kill_at_hang_up(theirs, process.pid)
+        yield process
+    finally:
+        if process is not None:
             kill(process)
             process.wait()
-            for stream in (process.stdin, process.stdout, process.stderr):
-                if stream is not None:
-                    with contextlib.suppress(OSError):
-                        stream.close()
-    finally:
         os.close(ours)  # first, while there is a reader to tell: children of a dead head go now
         os.close(theirs)
+        if process is not None:  # only now: a child that holds a stream keeps it from being closed
+            _close(process)
+
+
+def _close(process: subprocess.Popen[Any]) -> None:
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
 
 
 def kill(process: subprocess.Popen[Any]) -> None:

@@ -29,6 +29,9 @@ _TAIL = 2000
 _LONGEST_LINE = 2**28
 """Characters of one message; a worker that says more without a newline says nothing sensible."""
 
+_GRACE = 2.0
+"""Seconds after a worker's death in which what it has said is read; its children may hold on to its
+standard output for longer."""
 
 _BUILT_AT = re.compile(r"/\S*/(?=vendor/llama\.cpp/)")
 """Where llama.cpp was built, which its asserts say: nothing of the outcome's."""
@@ -126,8 +129,13 @@ def _lines(
                 arrived.put(line)
         arrived.put(None)
 
-    threading.Thread(target=send, daemon=True).start()
-    threading.Thread(target=read, daemon=True).start()
+    def watch() -> None:
+        process.wait()
+        time.sleep(_GRACE)
+        arrived.put(None)
+
+    for work in (send, read, watch):
+        threading.Thread(target=work, daemon=True).start()
     while (line := arrived.get(timeout=patience())) is not None:
         if line.endswith("\n"):
             yield line

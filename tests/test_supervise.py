@@ -299,8 +299,10 @@ def test_a_worker_that_crashes_takes_its_children_along(
     """A library's process that hangs in native code never sees the end of its standard input."""
     child = tmp_path / "child"
     stub(monkeypatch, tmp_path, f'sleep 600 & echo $! > "{child}"; kill -SEGV $$')
-    death, _ = work(job(tmp_path))
+    death, _ = work(job(tmp_path), time_limit=250)
     assert death is not None
+    assert not death.hung, "the child holds its standard output, which is no sign of life"
+    assert "SIGSEGV" in death.reason
     assert soon_dead([child.read_text().strip()])
 
 

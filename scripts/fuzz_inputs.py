@@ -5,8 +5,9 @@
 
 The inputs go through `python -m pipeline run`, many in one multirun or suite file. Each must end
 in a row with a known status within its limits; no command may fail otherwise, no worker may end by
-an exception of our own, and no process and no temporary file may stay. A table of what came of them is printed; the last line is
-`lost=… doubled=… parent_died=… untyped=…`, and the exit code 0 only if all are 0.
+an exception of our own, and no process and no temporary file may stay. A table of what came of
+them is printed; the last line is `lost=… doubled=… parent_died=… untyped=…`, and the exit code 0
+only if all are 0.
 
 `--keep` copies whatever went wrong, and each file that brought a worker down, into a folder;
 `--minutes` stops after so long, and the table says how many there were. The script and the commands

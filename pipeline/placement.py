@@ -20,7 +20,7 @@ from pipeline.prefix import SpmPrefixScheme
 from pipeline.spm import SpmEncoder
 from pipeline.vocabulary import Attr, Vocabulary
 
-_UNKNOWN = "none of them"
+NO_SCHEME = "none of them"
 _TIME_LIMIT = 120
 
 
@@ -81,7 +81,7 @@ class Placement:
             for scheme, encoder in self.encoders.items()
             if all(encoder.encode(text.encode()) == found for text, found in pairs)
         ]
-        return "|".join(fits) or _UNKNOWN
+        return "|".join(fits) or NO_SCHEME
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The tokens as the file spells them."""

@@ -4,9 +4,10 @@
                                   [--minutes N]
 
 The inputs go through `python -m pipeline run`, many in one multirun or suite file. Each must end
-in a row with a known status within its limits; no command may fail otherwise, and no process and
-no temporary file may stay. A table of what came of them is printed; the last line is
-`lost=… doubled=… parent_died=… untyped=…`, and the exit code 0 only if all are 0.
+in a row with a known status within its limits; no command may fail otherwise, no worker may end by
+an exception of our own, and no process and no temporary file may stay. A table of what came of
+them is printed; the last line is `lost=… doubled=… parent_died=… untyped=…`, and the exit code 0
+only if all are 0.
 
 `--keep` copies whatever went wrong, and each file that brought a worker down, into a folder;
 `--minutes` stops after so long, and the table says how many there were. The script and the commands
@@ -116,8 +117,11 @@ def fuzz_files(here: Ground, tally: Tally, count: int, seed: int) -> None:
         cells = run(here, tally, name, len(files), "-m", *given)
         if (here.run(name) / "manifest.json").exists():
             audited = tables.read(here.run(name), "tokenizers")
+            placed = tables.read(here.run(name), "prefix")
             for file, path in files.items():
                 _judge_file(tally, file, path, about[file], audited, cells)
+                for rows in (audited, placed, cells):
+                    _judge_reasons(tally, rows.filter(tokenizer=file), path, about[file])
         for path in files.values():
             path.unlink()
         shutil.rmtree(here.run(name), ignore_errors=True)
@@ -144,6 +148,14 @@ def _judge_file(
     for fault in about.split("+")[1:]:
         tally.count(fault, outcome)
     tally.count("all files", outcome)
+
+
+def _judge_reasons(tally: Tally, rows: pl.DataFrame, path: Path, about: str) -> None:
+    """A worker may die of native code and for want of memory, but not of an exception of ours."""
+    odd = rows.filter(pl.col("reason").str.contains("by exit code"))
+    odd = odd.filter(~pl.col("reason").str.contains("MemoryError"))
+    if odd.height:
+        tally.spoilt("raised", odd.height, f"{about}: {odd['reason'][0]}", path)
 
 
 def fuzz_grammars(here: Ground, tally: Tally, count: int, seed: int) -> None:
@@ -222,8 +234,9 @@ def main() -> int:
         fuzz_files(here, tally, options.files, options.seed)
     print(table(tally))
     print(f"{time.monotonic() - begun:.0f} s; slowest command {tally.slowest:.2f} s an input")
-    if tally.wrong["left"]:
-        print(f"left={tally.wrong['left']}")
+    for key in ("left", "raised"):
+        if tally.wrong[key]:
+            print(f"{key}={tally.wrong[key]}")
     keys = ("lost", "doubled", "parent_died", "untyped")
     print(" ".join(f"{key}={tally.wrong[key]}" for key in keys))
     return int(any(tally.wrong.values()))

@@ -145,6 +145,13 @@ def scores_too_short(source: Path, out: Path) -> Path:
     return rewrite(source, out, {SCORES: short})
 
 
+def scores_of_nan(source: Path, out: Path) -> Path:
+    """No score is a number; llama.cpp takes the file."""
+    n = gguf_file.scan(source).n_tokens
+    nan = _array(SCORES, gguf_file.F32, n, struct.pack("<f", float("nan")) * n)
+    return rewrite(source, out, {SCORES: nan})
+
+
 def eos_out_of_range(source: Path, out: Path) -> Path:
     """An end id that no token has: llama.cpp falls back to its default."""
     return rewrite(source, out, {EOS: gguf_file.u32(EOS, 999_999)})

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from conftest import Finished, Opened, pipeline, vocabulary_file
-from gguf_faults import rewrite
+from conftest import GENERATE, QUICK, Finished, Opened, pipeline, vocabulary_file
+from gguf_faults import rewrite, scores_of_nan, tiny_spm
 
 from pipeline import chat, gguf_file, prefix
 from pipeline.placement import Placement, first_difference
@@ -224,6 +224,21 @@ def test_scheme_of_a_vocabulary_without_prefix_is_refused(tmp_path: Path) -> Non
     assert "tokenizer.prefix_scheme=once" in run.err
     assert "type WPM" in run.err
     assert not run.folder.exists()
+
+
+def test_scores_that_are_no_numbers_are_said_and_no_death(tmp_path: Path) -> None:
+    """Our encoder's complaint about a damaged file ended the worker, and took all rows along."""
+    plain = tiny_spm(tmp_path / "plain.gguf", byte_tokens=True)
+    path = f"tokenizer.path={scores_of_nan(plain, tmp_path / 'nan.gguf')}"
+    audited = pipeline(tmp_path, "audit", "tokenizer=path", path, "builder=fixed", *QUICK)
+    assert audited.code == 0, audited.err
+    [row] = audited.table("prefix").to_dicts()
+    assert (row["scheme"], row["reason"]) == ("none of them", "a token's score is not a number")
+    assert audited.table("tokenizers")["status"].to_list() == ["ok"]
+    under = ("tokenizer=path", path, "tokenizer.prefix_scheme=once", "builder=fixed", *GENERATE)
+    run = pipeline(tmp_path, "run", *under, "run.name=under")
+    assert run.code == 2
+    assert "cannot be encoded under it: a token's score is not a number" in run.err
 
 
 def test_unknown_scheme_names_the_known(tmp_path: Path) -> None:

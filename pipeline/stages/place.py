@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pipeline import chat, provenance, sentencepiece_model
 from pipeline.errors import LoadRefused, PipelineError
-from pipeline.placement import Answer, Placement, first_difference
+from pipeline.placement import NO_SCHEME, Answer, Placement, first_difference
 from pipeline.stages.workbench import Workbench
 from pipeline.vocabulary import UNRENDERED
 from pipeline.worker import Row
@@ -33,7 +33,12 @@ def run(bench: Workbench) -> None:
 
 def _send(bench: Workbench) -> None:
     placement = Placement(bench.vocabulary)
-    answers = [*_own_answers(bench, placement), *_references(bench, placement)]
+    try:
+        own = list(_own_answers(bench, placement))
+    except ValueError as error:  # a damaged file: a score of NaN
+        bench.channel.rows("prefix", [_unplaced(bench, str(error))])
+        return
+    answers = [*own, *_references(bench, placement)]
     for answer in answers:
         bench.channel.rows("prefix", _prefix_rows(bench, placement, answer))
     bench.channel.rows("flags", _flag_rows(bench, placement))
@@ -104,6 +109,19 @@ def _prefix_rows(bench: Workbench, placement: Placement, answer: Answer) -> Iter
             "discriminating": placement.discriminating(text),
             "reason": "",
         }
+
+
+def _unplaced(bench: Workbench, reason: str) -> Row:
+    return {
+        "tokenizer": bench.job.tokenizer,
+        "text": "",
+        "implementation": OURS,
+        "scheme": NO_SCHEME,
+        "ids": None,
+        "pieces": None,
+        "discriminating": None,
+        "reason": reason,
+    }
 
 
 def _flag_rows(bench: Workbench, placement: Placement) -> Iterator[Row]:

@@ -131,10 +131,20 @@ class Workbench:
 
     @cached_property
     def prompt_encoder(self) -> SpmEncoder | None:
-        """What encodes prompts; None where llama.cpp does."""
+        """What encodes prompts; None where llama.cpp does.
+
+        Raises `PipelineError` for a damaged vocabulary that has no such encoder.
+        """
         if self.scheme is None or self.scheme is self.native_scheme:
             return None
-        return SpmEncoder(self.vocabulary, self.scheme)
+        try:
+            return SpmEncoder(self.vocabulary, self.scheme)
+        except ValueError as error:
+            raise PipelineError(
+                f"tokenizer.prefix_scheme={self.scheme}: {self.job.tokenizer} cannot be encoded "
+                f"under it: {error}. Leave it to llama.cpp with tokenizer.prefix_scheme=auto, or "
+                "mend the file."
+            ) from None
 
     @cached_property
     def canonical(self) -> Tokenize | None:

@@ -114,11 +114,15 @@ def _close(folder: Path, found: Found, counts: dict[str, int], interrupted: bool
 
 
 def write_reproducers(folder: Path) -> None:
-    """Each reproducer as a suite file for `run` and as the text of a report."""
+    """Each reproducer as a suite file for `run` and as the text of a report.
+
+    Only the name of a file is taken from a worker: what it says leads out of no folder.
+    """
+    place = folder / "reproducers"
     for table in ("reproducers", "engine_findings"):
         for row in tables.read(folder, table).iter_rows(named=True):
-            path = folder / row["file"]
-            path.parent.mkdir(exist_ok=True)
+            place.mkdir(exist_ok=True)
+            path = place / Path(row["file"]).name
             path.write_text(row["suite_file"], encoding="utf-8")
             path.with_suffix(".md").write_text(row["report"], encoding="utf-8")
 

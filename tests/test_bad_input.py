@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from conftest import GENERATE, QUICK, Finished, pipeline, vocabulary_file
+from report_runs import made, row
+
+from pipeline import collect
 
 DEAD = {"HF_ENDPOINT": "http://127.0.0.1:9"}
 """A hub that is not there."""
@@ -216,3 +219,11 @@ def test_bad_files_in_a_multirun_become_rows_and_the_rest_goes_on(tmp_path: Path
     assert verdicts["none"] == {"load_refused"}
     assert "ok" in verdicts["good"]
     assert "Refused" in done.out
+
+
+def test_a_reproducer_that_a_worker_names_out_of_the_folder_stays_in_it(tmp_path: Path) -> None:
+    told = row("reproducers", file="../../out.yaml", suite_file="suite", report="report")
+    run = made(tmp_path / "results" / "run", {"reproducers": [told]})
+    collect.write_reproducers(run)
+    assert (run / "reproducers" / "out.yaml").read_text() == "suite"
+    assert not list(tmp_path.glob("*.yaml"))

@@ -104,11 +104,11 @@ def test_findings_are_shown_and_written_out(probed: Finished) -> None:
         assert path.with_suffix(".md").read_text("utf-8") == row["report"]
 
 
-def test_a_finding_of_each_engine_and_verdict_shows_when_its_command_is_run(
+def test_every_kind_of_finding_shows_when_its_command_is_run(
     probed: Finished, tmp_path: Path
 ) -> None:
-    """Along the tokens of the file, which is clean under fixed."""
-    rows = probed.table("engine_findings").unique(["engine", "verdict"], maintain_order=True)
+    """One engine for each kind, along the tokens of the file, which is clean under fixed."""
+    rows = probed.table("engine_findings").unique(["verdict", "kind"], maintain_order=True)
     assert rows.height >= 6
     for number, row in enumerate(rows.iter_rows(named=True)):
         done = pipeline(tmp_path, *again(probed, row), f"run.name={number}")

@@ -47,15 +47,11 @@ def told(replay: pl.DataFrame) -> str:
     """What became of the walks, in one sentence; empty where there were none."""
     walked = replay.filter(pl.col("split") != "")
     said: list[str] = []
-    for builder in replay["builder"].unique(maintain_order=True).sort().to_list():
-        mine = walked.filter(builder=builder)
+    for builder in replay["builder"].unique().sort().to_list():
+        n_walks = walked.filter(builder=builder).height
         faults = replay.filter(builder=builder, cause="builder").height
-        name = visible(builder, 60)
-        said.append(
-            f"{name} is at fault in {faults:,} of {mine.height:,} walks"
-            if faults
-            else f"{name} is at fault in none of {mine.height:,} walks"
-        )
+        at_fault = f"{faults:,}" if faults else "none"
+        said.append(f"{visible(builder, 60)} is at fault in {at_fault} of {n_walks:,} walks")
     return f"{'; '.join(said)}." if said else ""
 
 

@@ -19,7 +19,9 @@ from pipeline.sides import CELLS, KEY, Asked, Side
 from pipeline.verdict import Verdict
 
 FORMAT = 1
-_FIRST = f"# byte-exact baseline, format {FORMAT}; written by `python -m pipeline baseline save`"
+_MARK = "# byte-exact baseline, format "
+"""How a baseline begins; its format's number follows, and then whatever a version adds."""
+_FIRST = f"{_MARK}{FORMAT}; written by `python -m pipeline baseline save`"
 _WIDTH = max(len(verdict.value) for verdict in Verdict)
 _NOT_KEPT = ("byte-exact", "commit", "devices", "python")
 """Versions that change from machine to machine; they would make every save a diff."""
@@ -74,8 +76,8 @@ def read(path: Path) -> Side:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise CompareError(f"The baseline {path} cannot be read: {error}.") from None
-    if not there or there[0] != _FIRST:
-        said = re.match(r"# byte-exact baseline, format (\d+)", there[0] if there else "")
+    said = re.match(rf"{_MARK}(\d+)\b", there[0] if there else "")
+    if said is None or int(said[1]) != FORMAT:
         have = f"has format {said[1]}" if said else "is not a byte-exact baseline"
         raise CompareError(f"{path} {have}; this byte-exact reads format {FORMAT}. Save it anew.")
     versions: dict[str, str] = {}

@@ -157,6 +157,19 @@ def test_show_tells_what_fails_and_nothing_raw(tmp_path: Path, capsys: Out) -> N
     assert "  unenforced  inprocess/m/t/b\\x1b[1m/s/y" in out and "\x1b" not in out
 
 
+@pytest.mark.parametrize("rest", ["", "; written by `byte-exact baseline save`", "; 40 cells"])
+def test_what_follows_the_formats_number_may_change(
+    rest: str, tmp_path: Path, capsys: Out
+) -> None:
+    """The whole first line was compared, so that a change of its wording broke every baseline."""
+    file = tmp_path / "baseline.txt"
+    assert saved(capsys, matrix(), file) == 0
+    first, _, cells = file.read_text().partition("\n")
+    assert first.startswith("# byte-exact baseline, format 1;")
+    file.write_text(f"# byte-exact baseline, format 1{rest}\n{cells}")
+    assert gated(capsys, file, matrix())[0] == 0
+
+
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
@@ -164,6 +177,8 @@ def test_show_tells_what_fails_and_nothing_raw(tmp_path: Path, capsys: Out) -> N
         (lambda text: text[:-12], "the file was cut short, or a merge left it"),
         (lambda text: text + "<<<<<<< HEAD\n", "the file was cut short, or a merge left it"),
         (lambda text: text.replace("format 1", "format 2"), "has format 2"),
+        (lambda text: text.replace("format 1", "format 12"), "has format 12"),
+        (lambda text: text.replace("format 1", "format x"), "is not a byte-exact baseline"),
         (lambda text: text.replace("# schema 1", "# schema 99"), "schema version 99"),
         (lambda text: text.replace("ok  ", "fine"), "unknown verdicts: ['fine']"),
         (lambda text: text + text.splitlines()[-1] + "\n", "cut short or merged by hand"),

@@ -4,79 +4,37 @@ Between a vocabulary and a constraint engine stands a *token-table builder*; a w
 the constraint silently. The pipeline runs model × tokenizer × suites × builders, judges every
 output on the bytes a runtime really renders, and writes tables.
 
-    conf/ ──► config ──► run ──► supervise ──► worker ──► stages
-                          │                                 │
-                          │     sources, fetch ─► forge ─► vocabulary ─► builders/ ─► constraint
-                          │                                 │       │                    │
-                          │                               audit     │ oracle ◄─ decode ◄─┘
-                          │                                 │       │   │
-                          │                                 │       └─► targets/ ─► a server
-                          │                                 │           │ replies ◄─────┘
-                          ▼                                 ▼           ▼
-                        tables ◄──────── rows ──────── evaluate ◄── validate
-                          │                               │
-          summary, compare ──► report                 verdict
+    conf/ ──► cli ──► runs/parent ──► runs/worker ──► audit, generation
+                          │                │                 │
+                          │                │     engines, vocab, grammars, native
+                          ▼                │
+                       results ◄── rows ───┘
+                          └──► summary, compare, report
 
-Left to right and top to bottom; nothing flows back. The files, in that order:
+A package imports only those above it in this list (contracts in pyproject.toml keep that):
 
-    __main__, commands   the commands
-    commands_sweep       the jobs of one, here or by a launcher; with config all that knows Hydra
-    config, config_target
-                         the settings, as typed dataclasses
-    errors               step → error → what the user sees
-    jobs, units          settings → a job; what it owes, and which of it is a shard's
-    run                  one job per model and tokenizer
-    collect, commands_collect
-                         journals, of shards too, merged into a run, once
-    journal, resume      what was asked, begun and done; going on where a run was cut short
-    attempts, lost       a job in as many workers as it takes; rows for what none could finish
-    supervise, lifeline, intake
-                         the parent's side of a worker: its messages, its death; rows checked
-    worker, limits       the native process, and what it may take of the machine
-    stages               load, audit, generate, judge
-    sources, fetch       where a file comes from: path, package, sdist, wheel, hub; pinned, cached
-    gguf_file, sentencepiece_model, forge
-                         a tiny seeded GGUF around any vocabulary
-    llama, llguidance_abi
-                         the only files with native handles
-    vocabulary           true bytes of every token, read twice
-    prefix               where SentencePiece's dummy prefix goes: six schemes, and who declares one
-    partition, cuts, merge, spm
-                         a SentencePiece encoder: llama.cpp's ids, or every byte string back
-    builders/            vocabulary → token table; the things under test, one file each
-    foreign, foreign_process, foreign_serve, tokenizer_json
-                         builders from released packages, each in a process of its own
-    engines/, foreign_engine, engine_probe
-                         released engines' own masks, and what is wrong with them by kind
-    importers/           suites of others, read where they lie; one file per layout; as cases
-    suites               prompt + grammar + independent checker, from `datasets/`
-    constraint           grammar over token table → masks; the engine protocol
-    oracle               the same grammar over single bytes; never sees a token table
-    targets/, decode     where generation happens; a state machine per cell
-    scheduler, sequences, choice, room, stopwatch
-                         cells in batches; shared prompts; tokens out of logits; where time goes
-    job_target, replies  which server, as a worker is told; its answers → verdicts
-    validate             literal, `re`, JSON; never sees the engine
-    verdict, evaluate    facts → verdict; whose fault
-    audit                token tables against true bytes
-    reproduce, small_cases, recipe
-                         a fault → the smallest case that shows it, and the command that does
-    splits, replay, instance_walk
-                         given texts cut into tokens and walked through the masks
-    placement, references, chat
-                         where implementations put the prefix, and what that does to a chat
-    cell_rows            the row of a cell, one shape for all targets
-    schemas, field, tables, summary, summary_replay, generation_summary
-                         columns as data, a row for each builder's release and vocabulary, Parquet;
-                         what the console says
-    commands_compare, config_compare
-                         the commands `compare` and `baseline`; their settings and `report`'s
-    sides, baseline      a run, a part of one, or the committed verdicts, as a side to compare
-    alike, pairing, table_changes, repeats, compare
-                         two sides → what got worse; reads tables only
-    comparison_out/, visible
-                         console, Markdown, JUnit, JSON, annotations; nothing raw
-    commands_report, report/
-                         the command `report`: tables and a comparison → a static site
-    provenance           versions, hashes, commit
+    model       verdicts, names, errors, the registry; the standard library only
+    system      processes, clocks, hashes, text; no word of tokens
+    native      llama.cpp and llguidance's C interface; the only native handles
+    grammars    suites, collections, checkers, languages over bytes; no vocabulary
+    vocab       a file anywhere → true bytes per id, byte-exact spellings
+    engines     token tables and engines; one file per builder, one per library
+    audit       findings: vocabulary, table, engine, grammar → what is wrong
+    generation  a case → a transcript or a server's answer → its verdict
+    results     tables, and what is made of tables alone; loads no engine
+    runs        one job in a child process; `protocol` is all that parent and worker share
+    cli         the commands; alone in knowing Hydra
+
+Where a change goes:
+
+    a builder                    engines/builders/<name>.py, conf/builder/<name>.yaml
+    a library's builder, engine  engines/libraries/<library>.py
+    a layout of collections      grammars/importers/<name>.py, conf/grammar/<name>.yaml
+    a checker                    grammars/checkers.py
+    a source of files            vocab/files/resolve.py, fetch.py
+    a server's interface         generation/servers/
+    a verdict or a cause         model/verdicts.py, generation/judge_*.py
+    a column, a table            results/tables/schemas.py, and the stage in runs/worker/
+    a setting                    runs/parent/settings.py → runs/protocol.py → its stage
+    a page of the report         results/report/<page>.py, results/report/templates/
 """

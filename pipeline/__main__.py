@@ -14,22 +14,22 @@ def main(arguments: list[str]) -> int:
     """Run a command; the exit code."""
     command, *overrides = arguments or ["--help"]
     if command in {"compare", "baseline"}:
-        from pipeline import commands_compare
+        from .cli import compare  # neither Hydra nor polars for its help
 
-        return commands_compare.main(command, overrides)
+        return compare.main(command, overrides)
     if command == "report":
-        from pipeline import commands_report
+        from .cli import report  # likewise
 
-        return commands_report.main(overrides)
+        return report.main(overrides)
     if command in {"-h", "--help", "help"} or {"-h", "--help"} & set(overrides):
-        from pipeline.commands import help_screen
+        from .cli.run import help_screen  # Hydra
 
         print(help_screen(EXIT_CODES))
         return 0
     if command == "collect":
-        from pipeline import commands_collect
+        from .cli import collect  # polars
 
-        return commands_collect.main(overrides)
+        return collect.main(overrides)
     if command not in {"run", "audit"}:
         print(
             f"There is no command {command!r}; there is run, audit, collect, compare, baseline, "
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
         )
         return 2
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    from pipeline.commands import run_command
+    from .cli.run import run_command  # Hydra, polars
 
     return run_command(command, overrides)
 

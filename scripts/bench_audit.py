@@ -32,11 +32,18 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from pipeline import exactness, llama, sources, vocabulary
-from pipeline.audit import MASK_PROBES, wrong_tokens
-from pipeline.builders import Material, bridge
-from pipeline.constraint import Llguidance, allowed_ids
-from pipeline.stages.workbench import tables_of
+
+from pipeline.audit import round_trip
+from pipeline.audit.token_table import MASK_PROBES, wrong_tokens
+from pipeline.engines.builders import bridge
+from pipeline.engines.llguidance import Llguidance
+from pipeline.engines.protocol import allowed_ids
+from pipeline.engines.table import Material
+from pipeline.native import llama
+from pipeline.runs.worker.session import tables_of
+from pipeline.vocab import vocabulary
+from pipeline.vocab.files import resolve
+from pipeline.vocab.files.source import Source
 
 _ROOT = Path(__file__).parent.parent
 _BUILDERS = ("unfixed", "fixed", "attr_special", "bytes_fixed", "tokenize_fixed")
@@ -50,12 +57,12 @@ def audit(file: Path) -> None:
         tables, refusals = tables_of(_BUILDERS, material, engine)
         if refusals:
             raise SystemExit(f"refused: {refusals}")
-        probes = exactness.probes(read, 0)
+        probes = round_trip.probes(read, 0)
         canonical = bridge.raw_tokenize(model.vocab)
         for table in {table.hash: table for table in tables.values()}.values():
             list(wrong_tokens(read, table))
             tokenize = table.tokenize or engine.tokenizer(table).tokenize
-            list(exactness.measure(read, tokenize, canonical, lambda _: True, probes))
+            list(round_trip.measure(read, tokenize, canonical, lambda _: True, probes))
             for probe in MASK_PROBES:
                 with closing(engine.compile(table, "lark", probe.grammar)) as matcher:
                     mask = matcher.mask()
@@ -82,8 +89,8 @@ def bare_loop(library: Any, handle: int, n_tokens: int) -> None:
 def measure(name: str, repeats: int) -> dict[str, float]:
     """The ratios for one tokenizer, and the peak of memory in MB."""
     fields = yaml.safe_load((_ROOT / "conf" / "tokenizer" / f"{name}.yaml").read_text("utf-8"))
-    source = sources.Source(**fields | {"members": tuple(fields["members"])})
-    file = sources.resolve(source, progress=False)
+    source = Source(**fields | {"members": tuple(fields["members"])})
+    file = resolve.resolve(source, progress=False)
     if file.format != "gguf":
         raise SystemExit(f"{name} is no GGUF; choose a tokenizer whose file is one.")
     audit(file.path)

@@ -22,8 +22,9 @@ from typing import Any
 import polars as pl
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from pipeline import schemas, tables
-from pipeline.sides import KEY
+
+from pipeline.results.compare.side import KEY
+from pipeline.results.tables import parquet, schemas
 
 _FAILING = ("silent_corruption", "unenforced", "early_stop", "dead_end", "truncated")
 _SHAPE = {"tokenizer": 20, "builder": 5, "suite": 10}
@@ -60,8 +61,8 @@ def make(folder: Path, n_cells: int, n_steps: int, failing: float, seed: int) ->
                 "seed": 0,
             }
         )
-    cells = tables.frame("cells", rows).sort("cell_key")
-    tables.write(cells, folder / "cells.parquet")
+    cells = parquet.frame("cells", rows).sort("cell_key")
+    parquet.write(cells, folder / "cells.parquet")
     whose = ["model", "tokenizer", "builder", "suite", "case", "cell_key"]
     steps = cells.select(*whose, step=pl.int_ranges(n_steps)).explode("step")
     steps = steps.with_columns(
@@ -73,9 +74,9 @@ def make(folder: Path, n_cells: int, n_steps: int, failing: float, seed: int) ->
         n_allowed=pl.lit(7, pl.Int64),
         origin=pl.lit("chosen"),
     )
-    tables.write(steps, folder / "steps.parquet")
+    parquet.write(steps, folder / "steps.parquet")
     for table in ("tokenizers", "tokens", "masks"):
-        tables.write(tables.frame(table, []), folder / f"{table}.parquet")
+        parquet.write(parquet.frame(table, []), folder / f"{table}.parquet")
     rows_of = {"cells": cells.height, "steps": steps.height}
     manifest = {"schema_version": schemas.SCHEMA_VERSION, "status": "complete", "rows": rows_of}
     (folder / "manifest.json").write_text(json.dumps(manifest))

@@ -39,18 +39,25 @@ import numpy as np
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from pipeline import builders, forge, llama, sources, suites, vocabulary
-from pipeline.builders import Material, TokenTable
-from pipeline.constraint import Llguidance
-from pipeline.decode import Cell
-from pipeline.scheduler import Scheduler
-from pipeline.stopwatch import Part, Stopwatch
-from pipeline.suites import Case
-from pipeline.targets import prompt_ids
-from pipeline.targets.http import Address, exchange
-from pipeline.targets.launch import free_port
-from pipeline.targets.server import Server
-from pipeline.vocabulary import Vocabulary
+
+from pipeline.engines import builders
+from pipeline.engines.llguidance import Llguidance
+from pipeline.engines.table import Material, TokenTable
+from pipeline.generation.cell import Cell
+from pipeline.generation.request import prompt_ids
+from pipeline.generation.scheduler import Scheduler
+from pipeline.generation.servers.http import Address, exchange
+from pipeline.generation.servers.launch import free_port
+from pipeline.generation.servers.llama_cpp import Server
+from pipeline.generation.timings import Part, Stopwatch
+from pipeline.grammars import suites
+from pipeline.grammars.case import Case
+from pipeline.native import llama
+from pipeline.native.context import Context
+from pipeline.vocab import vocabulary
+from pipeline.vocab.files import forge, resolve
+from pipeline.vocab.files.source import Source, cache_dir
+from pipeline.vocab.vocabulary import Vocabulary
 
 _ROOT = Path(__file__).parent.parent
 _SUITES = ("forced_literal", "enum", "half_free")
@@ -101,9 +108,9 @@ class Bench:
         """Like prompts side by side, as the target has them."""
         return sorted(cases, key=self.prompt)
 
-    def context(self, n_seq: int) -> llama.Context:
+    def context(self, n_seq: int) -> Context:
         """A context for `n_seq` cells."""
-        return llama.Context(
+        return Context(
             self.model,
             n_seq=max(n_seq, 2),
             n_ctx_seq=_N_CTX,
@@ -116,7 +123,7 @@ class Bench:
 class Recorder:
     """A context that notes what it is told."""
 
-    def __init__(self, context: llama.Context) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
         self.n_batch = context.n_batch
         self.told: list[tuple[str, tuple[Any, ...]]] = []
@@ -164,9 +171,7 @@ def ours(
     return work
 
 
-def sequential(
-    bench: Bench, cases: Sequence[Case], context: llama.Context
-) -> Callable[[Stopwatch], int]:
+def sequential(bench: Bench, cases: Sequence[Case], context: Context) -> Callable[[Stopwatch], int]:
     """One case at a time; what the context holds is forgotten after each."""
 
     def work(stopwatch: Stopwatch) -> int:
@@ -180,7 +185,7 @@ def _finished(cell: Cell) -> int:
     return len(cell.steps)
 
 
-def raw(told: Sequence[tuple[str, tuple[Any, ...]]], context: llama.Context, n_tokens: int) -> Any:
+def raw(told: Sequence[tuple[str, tuple[Any, ...]]], context: Context, n_tokens: int) -> Any:
     """The recorded batches again."""
 
     def work(_: Stopwatch) -> int:
@@ -242,12 +247,11 @@ def against_raw(bench: Bench, cases: list[Case], n_seq: int, repeats: int) -> di
 def served(file: Path, slots: int) -> Generator[tuple[Address, int]]:
     """(the address, the process id) of llama.cpp's server out of the wheel."""
     port = free_port()
-    command = [sys.executable, "-m", "pipeline.targets.xllamacpp_server", "--model", str(file)]
+    program = _ROOT / "pipeline" / "generation" / "servers" / "xllamacpp.py"
+    command = [sys.executable, "-P", str(program), "--model", str(file)]
     command += ["--port", f"{port}", "--slots", f"{slots}", "--context", f"{slots * _N_CTX}"]
     process = subprocess.Popen(
         [*command, "--threads", "1"],
-        cwd=_ROOT,
-        env=os.environ | {"PYTHONPATH": str(_ROOT)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -302,12 +306,12 @@ def _processor_time(process: int) -> float:
 def growth() -> tuple[float, list[tuple[int, float]]]:
     """(the exponent, (cells, seconds) of each size) on a tiny model."""
     fields = yaml.safe_load((_ROOT / "conf" / "tokenizer" / "mistral_v1.yaml").read_text("utf-8"))
-    source = sources.Source(**fields | {"members": tuple(fields["members"])})
-    tokens = forge.vocabulary_of(sources.resolve(source, progress=False).path, sources.cache_dir())
+    source = Source(**fields | {"members": tuple(fields["members"])})
+    tokens = forge.vocabulary_of(resolve.resolve(source, progress=False).path, cache_dir())
     points: list[tuple[int, float]] = []
     cases = mixed()
     with (
-        opened(forge.forged(tokens, 0, sources.cache_dir()), "fixed") as bench,
+        opened(forge.forged(tokens, 0, cache_dir()), "fixed") as bench,
         closing(bench.context(32)) as context,
     ):
         ours(bench, cases[:24], context, 32, fast=True)(Stopwatch())
@@ -332,8 +336,8 @@ def mixed() -> list[Case]:
 
 def _model() -> Path:
     fields = yaml.safe_load((_ROOT / "conf" / "model" / "smollm2.yaml").read_text("utf-8"))["model"]
-    source = sources.Source(**fields | {"members": tuple(fields["members"])})
-    return sources.resolve(source, role="model", progress=False).path
+    source = Source(**fields | {"members": tuple(fields["members"])})
+    return resolve.resolve(source, role="model", progress=False).path
 
 
 def measure(asked: argparse.Namespace) -> dict[str, float]:

@@ -65,7 +65,11 @@ def timed(command: list[str]) -> Spent:
 def first_word() -> float:
     """Seconds from the start of a worker until it can take its job."""
     begun = time.monotonic()
-    command = [sys.executable, "-c", "import pipeline.worker, pipeline.stages"]
+    command = [
+        sys.executable,
+        "-c",
+        "import pipeline.runs.worker.__main__, pipeline.runs.worker.job",
+    ]
     subprocess.run(command, cwd=_ROOT, env=os.environ | {"PYTHONPATH": str(_ROOT)}, check=True)
     return time.monotonic() - begun
 

@@ -3,7 +3,7 @@
     python scripts/bench_oracle.py [--tokenizer NAME ...] [--states N] [--repeats N] [--json]
 
 A state is taken at several places of a legal text of each grammar. `grammar` is the engine over
-single bytes (`oracle.ByteGrammar`), `regex` the engine-free oracle (`byte_regex`), which exists
+single bytes (`languages.ByteGrammar`), `regex` the engine-free oracle (`byte_regex`), which exists
 where the independent checker is a literal or a pattern. Each figure is the median over the states
 of the median of several tries; what the regex oracle learns of its automaton at the first try is
 not counted twice. Only the ratios can be compared between machines.
@@ -25,13 +25,19 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from pipeline import builders, llama, sources, suites, vocabulary
-from pipeline.builders import Material
-from pipeline.constraint import Llguidance
-from pipeline.oracle import Language, TokenOracle
-from pipeline.replay import Spelling
-from pipeline.suites import Case
-from pipeline.walks import Languages
+
+from pipeline.audit.token_oracle import TokenOracle
+from pipeline.engines import builders
+from pipeline.engines.llguidance import Llguidance
+from pipeline.engines.table import Material
+from pipeline.grammars import suites
+from pipeline.grammars.case import Case
+from pipeline.grammars.languages import Language, Languages
+from pipeline.native import llama
+from pipeline.vocab import vocabulary
+from pipeline.vocab.files import resolve
+from pipeline.vocab.files.source import Source
+from pipeline.vocab.spelling import Spelling
 
 _ROOT = Path(__file__).parent.parent
 TOKENIZERS = ("llama_spm", "llama_bpe", "gemma4")
@@ -69,8 +75,8 @@ def median_of(repeats: int, work: Callable[[], object]) -> float:
 def measure(name: str, n_states: int, repeats: int) -> Iterator[dict[str, Any]]:
     """One row for each grammar over the vocabulary of a tokenizer."""
     fields = yaml.safe_load((_ROOT / "conf" / "tokenizer" / f"{name}.yaml").read_text("utf-8"))
-    source = sources.Source(**fields | {"members": tuple(fields["members"])})
-    file = sources.resolve(source, progress=False)
+    source = Source(**fields | {"members": tuple(fields["members"])})
+    file = resolve.resolve(source, progress=False)
     if file.format != "gguf":
         raise SystemExit(f"{name} is no GGUF; choose a tokenizer whose file is one.")
     with closing(llama.Model(file.path, vocab_only=True)) as model, closing(Llguidance()) as engine:

@@ -22,9 +22,10 @@ from playwright.sync_api import sync_playwright
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+
 from pipeline.__main__ import main  # noqa: E402
 
-report_runs: Any = importlib.import_module("report_runs")
+report_runs: Any = importlib.import_module("support.report_runs")
 
 _FILTER = """(value) => new Promise((done) => {
   const select = document.getElementById('by-verdict');

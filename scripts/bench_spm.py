@@ -31,10 +31,13 @@ import yaml
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from pydoc_data import topics
 
-from pipeline import forge, llama, sources, vocabulary
-from pipeline.prefix import SpmPrefixScheme
-from pipeline.spm import SpmEncoder
-from pipeline.vocabulary import Vocabulary
+from pipeline.native import llama
+from pipeline.vocab import vocabulary
+from pipeline.vocab.files import forge, resolve
+from pipeline.vocab.files.source import Source, cache_dir
+from pipeline.vocab.prefix_schemes import SpmPrefixScheme
+from pipeline.vocab.sentencepiece.encoder import SpmEncoder
+from pipeline.vocab.vocabulary import Vocabulary
 
 _ROOT = Path(__file__).parent.parent
 TOKENIZERS = ("llama_spm", "mistral_v3")
@@ -121,10 +124,10 @@ def _row(native: llama.Vocab, vocab: Vocabulary, text: bytes, repeats: int) -> d
 
 def _file(name: str) -> Path:
     fields = yaml.safe_load((_ROOT / "conf" / "tokenizer" / f"{name}.yaml").read_text("utf-8"))
-    source = sources.Source(**fields | {"members": tuple(fields["members"])})
-    found = sources.resolve(source, progress=False)
+    source = Source(**fields | {"members": tuple(fields["members"])})
+    found = resolve.resolve(source, progress=False)
     if found.format == "sentencepiece":
-        return forge.vocabulary_of(found.path, sources.cache_dir())
+        return forge.vocabulary_of(found.path, cache_dir())
     return found.path
 
 

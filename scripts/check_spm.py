@@ -18,15 +18,17 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from pipeline import llama, vocabulary
+
+from pipeline.native import llama
+from pipeline.vocab import vocabulary
 
 TOKENIZERS = ("llama_spm", "mistral_v1", "mistral_v3", "phi3", "baichuan")
 
 
 def check(name: str, n_strings: int, seed: int) -> tuple[int, int]:
     """(strings whose ids differ, strings that are lost) on one vocabulary."""
-    made: Any = import_module("spm_strings")
-    file: Path = import_module("conftest").vocabulary_file(name)
+    made: Any = import_module("support.spm_strings")
+    file: Path = import_module("support.vocabularies").vocabulary_file(name)
     differing = lost = 0
     with closing(llama.Model(file, vocab_only=True)) as model:
         read = vocabulary.read(model)

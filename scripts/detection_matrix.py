@@ -53,7 +53,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     asked = parser.parse_args()
-    detection: Any = import_module("detection")
+    detection: Any = import_module("support.detection")
     found: dict[str, _Rows] = detection.matrix(asked.tokenizer or detection.VOCABULARIES)
     print("\n\n".join(markdown(name, detection.SUITES, rows) for name, rows in found.items()))
     missed = unseen(found)

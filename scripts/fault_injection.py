@@ -7,7 +7,8 @@ allocation that fails) at one Python call of its life. A run whose parent was en
 until it is complete. Its tables must then equal those of an undisturbed run. `--places` tries a
 full disk, a read-only folder and an emptied cache as well; that needs root, for a small tmpfs.
 
-Needs a clone with the extra `test` installed (the vocabularies are made by `tests/gguf_faults`).
+Needs a clone with the extra `test` installed (the vocabularies are made by
+`tests/support/damaged_ggufs`).
 The last line is `lost=… doubled=… parent_died=… untyped=…`; exit code 0 only if all are 0.
 """
 
@@ -34,8 +35,9 @@ import polars as pl
 
 _ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
-from pipeline import schemas, tables  # noqa: E402
-from pipeline.verdict import Verdict  # noqa: E402
+
+from pipeline.model.verdicts import Verdict  # noqa: E402
+from pipeline.results.tables import parquet, schemas  # noqa: E402
 
 FAULTS = (
     *(("worker", "SIGKILL"), ("parent", "SIGTERM"), ("worker", "memory"), ("parent", "SIGKILL")),
@@ -43,7 +45,8 @@ FAULTS = (
     ("worker", "hang"),
 )
 """Who meets what, in turn."""
-MODULES = {"worker": "pipeline.worker", "parent": "pipeline"}
+MODULES = {"worker": "runs.worker", "parent": "pipeline"}
+"""What their command lines run."""
 STARTS = {"worker": "main", "parent": "execute"}
 """The function at whose first call the counting starts."""
 
@@ -109,7 +112,7 @@ class Ground:
 @contextmanager
 def ground() -> Generator[Ground]:
     """Two small vocabularies, a suite, and an empty cache."""
-    faults = import_module("gguf_faults")
+    faults = import_module("support.damaged_ggufs")
     with tempfile.TemporaryDirectory(prefix="byte-exact-") as name:
         here = Ground(Path(name), Path(name) / "results")
         (here.folder / "small.yaml").write_text(SUITE, "utf-8")
@@ -131,7 +134,7 @@ def difference(run: Path, wanted: dict[str, pl.DataFrame]) -> Difference:
     """Compare every table, row by row; the first row that is lost is shown with what is odd."""
     lost = doubled = untyped = 0
     for table, rows in wanted.items():
-        got = tables.read(run, table)
+        got = parquet.read(run, table)
         keys = schemas.SORT_KEYS[table]
         doubled += got.height - got.unique(keys).height
         there = got.unique(keys).join(rows, on=rows.columns, how="semi", nulls_equal=True)
@@ -240,7 +243,7 @@ def main() -> int:
         if code != 0:
             print(said)
             return 1
-        wanted = {table: tables.read(here.run("undisturbed"), table) for table in schemas.SCHEMAS}
+        wanted = {table: parquet.read(here.run("undisturbed"), table) for table in schemas.SCHEMAS}
         wrong = points(here, options.points, options.seed, wanted)
         if options.places:
             wrong += import_module("fault_places").places(here, wanted)

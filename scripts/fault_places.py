@@ -17,6 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+
 from fault_injection import Ground, difference, resumed
 
 

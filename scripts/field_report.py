@@ -25,9 +25,13 @@ from typing import Any
 
 import polars as pl
 
-from pipeline import builders, collect, engines, field, provenance, schemas, tables
-from pipeline.foreign import Package
-from pipeline.visible import visible
+from pipeline.engines import builders, libraries
+from pipeline.engines.libraries.package import Package, engines
+from pipeline.results.tables import parquet, schemas
+from pipeline.results.tables.released import known_engine, links
+from pipeline.runs.parent import collect
+from pipeline.system import provenance
+from pipeline.system.text import visible
 
 _ROOT = Path(__file__).parent.parent
 _DOCS = _ROOT / "docs" / "field.md"
@@ -97,7 +101,7 @@ def together(folders: Iterable[Path], not_here: Iterable[str], out: Path) -> pl.
     """Write the tables of all audits as those of one run, `out`, and its reproducers; the field."""
     found = {
         name: pl.concat(
-            [tables.read(folder, name, [*schemas.SCHEMAS[name]]) for folder in folders]
+            [parquet.read(folder, name, [*schemas.SCHEMAS[name]]) for folder in folders]
         ).unique(key, keep="first", maintain_order=True)
         for name, key in _TOGETHER.items()
     }
@@ -113,7 +117,7 @@ def together(folders: Iterable[Path], not_here: Iterable[str], out: Path) -> pl.
     )
     found["field"] = _in_order(pl.concat([rows, missing], how="diagonal"))
     for name, data in found.items():
-        tables.write(data, out / f"{name}.parquet")
+        parquet.write(data, out / f"{name}.parquet")
     collect.write_reproducers(out)
     manifest = {
         "schema_version": schemas.SCHEMA_VERSION,
@@ -177,7 +181,7 @@ def engines_markdown(findings: pl.DataFrame) -> Iterator[str]:
     for row in findings.sort(choices, "engine", "verdict", "kind", "tokenizer").iter_rows(
         named=True
     ):
-        known = field.known_engine(row["engine"], row["verdict"], row["kind"])
+        known = known_engine(row["engine"], row["verdict"], row["kind"])
         kind = row["kind"].replace("_", " ")
         parts = [row["made_by"], row["tokenizer"], kind, f"{row['n_ids']}", _proof(row, known)]
         yield f"| {' | '.join(parts)} |"
@@ -232,9 +236,7 @@ def _plain(text: str) -> str:
 
 
 def _linked(known: str | None) -> str:
-    return ", ".join(
-        f"[{text}]({address})" if address else text for text, address in field.links(known)
-    )
+    return ", ".join(f"[{text}]({address})" if address else text for text, address in links(known))
 
 
 def _cell(found: pl.DataFrame) -> str:
@@ -266,7 +268,7 @@ def main() -> int:
     walked = [name for name in ENGINES_ON if name in tokenizers]
     out: Path = asked.out.absolute()
     here = [name for name in FOREIGN if installed(builders.get(name))]
-    own = [name for name in engines.NAMES if installed(engines.get(name))]
+    own = [name for name in libraries.NAMES if installed(engines.get(name))]
     folders = [
         audit(out, "here", tokenizers, f"builder=[{','.join([*here, *OURS])}]", "audit.walks=3")
     ]
@@ -287,7 +289,7 @@ def main() -> int:
     )
     sections = {
         "field": [with_what, "", *markdown(rows)],
-        "engines": list(engines_markdown(tables.read(out, "engine_findings"))),
+        "engines": list(engines_markdown(parquet.read(out, "engine_findings"))),
     }
     text = "\n\n".join("\n".join(lines) for lines in sections.values()) + "\n"
     (out / "field.md").write_text(text, "utf-8")

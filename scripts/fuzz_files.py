@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipeline import gguf_file, sources
-from pipeline.gguf_file import ARRAY, F32, I32, STRING, U32
+from pipeline.vocab.files import gguf, source
+from pipeline.vocab.files.gguf import ARRAY, F32, I32, STRING, U32
 
 NAMES = ("llama_spm", "phi3", "gpt2", "llama_bpe", "qwen2", "bert_bge", "nomic_bert_moe", "falcon")
 _KEEP = 700
@@ -46,7 +46,7 @@ class Entry:
     value: bytes
 
     def packed(self) -> bytes:
-        return gguf_file.string(self.key) + struct.pack("<I", self.kind) + self.value
+        return gguf.string(self.key) + struct.pack("<I", self.kind) + self.value
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Draft:
 # --- real vocabularies, cut down ------------------------------------------------------------------
 
 
-def vocabularies(resolve: Callable[[str], sources.Resolved]) -> dict[str, Draft]:
+def vocabularies(resolve: Callable[[str], source.Resolved]) -> dict[str, Draft]:
     """The vocabularies of `NAMES` by name."""
     return {name: _cut(resolve(name).path) for name in NAMES}
 
@@ -82,7 +82,7 @@ def vocabularies(resolve: Callable[[str], sources.Resolved]) -> dict[str, Draft]
 def _cut(path: Path) -> Draft:
     entries: list[Entry] = []
     kept: set[bytes] = set()
-    for key, raw in gguf_file.scan(path).raw.items():
+    for key, raw in gguf.scan(path).raw.items():
         start = 8 + len(key.encode())
         entry = Entry(key.encode(), struct.unpack_from("<I", raw, start)[0], raw[start + 4 :])
         name = key.removeprefix(_TOKENIZER)
@@ -121,7 +121,7 @@ def items_of(entry: Entry) -> list[bytes]:
 def _array(entry: Entry, items: Sequence[bytes]) -> bytes:
     """The same array with other items."""
     (kind,) = struct.unpack_from("<I", entry.value)
-    packed: Iterable[bytes] = map(gguf_file.string, items) if kind == STRING else items
+    packed: Iterable[bytes] = map(gguf.string, items) if kind == STRING else items
     return struct.pack("<IQ", kind, len(items)) + b"".join(packed)
 
 
@@ -171,7 +171,7 @@ def _string_length(draft: Draft, rng: random.Random) -> None:
 
 def _text(draft: Draft, rng: random.Random) -> None:
     entry = _pick(draft, rng, STRING)
-    entry.value = gguf_file.string(rng.choice(_TEXTS))
+    entry.value = gguf.string(rng.choice(_TEXTS))
 
 
 def _key(draft: Draft, rng: random.Random) -> None:
@@ -239,13 +239,13 @@ def _flag(draft: Draft, rng: random.Random) -> None:
 def _model(draft: Draft, rng: random.Random) -> None:
     models = (b"llama", b"gpt2", b"bert", b"t5", b"rwkv", b"none", b"no_vocab", *_TEXTS[:4])
     if (entry := draft.find("model")) is not None:
-        entry.value = gguf_file.string(rng.choice(models))
+        entry.value = gguf.string(rng.choice(models))
 
 
 def _pre(draft: Draft, rng: random.Random) -> None:
     pres = (b"default", b"llama3", b"qwen2", b"gpt-2", b"deepseek-llm", b"tekken", *_TEXTS[:5])
     draft.entries = [e for e in draft.entries if e.key != b"tokenizer.ggml.pre"]
-    draft.entries.append(Entry(b"tokenizer.ggml.pre", STRING, gguf_file.string(rng.choice(pres))))
+    draft.entries.append(Entry(b"tokenizer.ggml.pre", STRING, gguf.string(rng.choice(pres))))
 
 
 def _remove(draft: Draft, rng: random.Random) -> None:
@@ -271,7 +271,7 @@ def _tensors(draft: Draft, rng: random.Random) -> None:
     for _ in range(draft.n_tensors):
         rank = rng.choice((0, 1, 2, 4, 5, 2**31))
         shape = [rng.choice((0, 1, 32, 2**31, 2**62)) for _ in range(min(rank, 5))]
-        draft.tail += gguf_file.string(rng.choice((b"token_embd.weight", b"", b"x" * 200)))
+        draft.tail += gguf.string(rng.choice((b"token_embd.weight", b"", b"x" * 200)))
         draft.tail += struct.pack(f"<I{len(shape)}Q", rank, *shape)
         draft.tail += struct.pack("<IQ", rng.choice((0, 1, 8, 40, 99)), rng.choice((0, 7, *_HUGE)))
     draft.tail += bytes(rng.choice((0, 64, 4096)))

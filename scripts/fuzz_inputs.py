@@ -33,13 +33,15 @@ from typing import Any
 
 import polars as pl
 import yaml
+
 from fault_injection import Ground, ground, remains
 from fuzz_files import damaged, vocabularies
 from fuzz_grammars import case
-
-from pipeline import schemas, sources, suites, tables
-from pipeline.errors import SuiteError
-from pipeline.verdict import Verdict
+from pipeline.grammars import suites
+from pipeline.model.errors import SuiteError
+from pipeline.model.verdicts import Verdict
+from pipeline.results.tables import parquet, schemas
+from pipeline.vocab.files import resolve, source
 
 _ROOT = Path(__file__).parent.parent
 _FILES_AT_ONCE, _CASES_AT_ONCE = 50, 100
@@ -94,7 +96,7 @@ def run(here: Ground, tally: Tally, name: str, inputs: int, *arguments: str) -> 
     if not (folder / "manifest.json").exists():
         tally.spoilt("lost", inputs, f"no closing record: {said[-500:]}")
         return pl.DataFrame(schema=schemas.SCHEMAS["cells"])
-    return tables.read(folder, "cells")
+    return parquet.read(folder, "cells")
 
 
 def fuzz_files(here: Ground, tally: Tally, count: int, seed: int) -> None:
@@ -116,8 +118,8 @@ def fuzz_files(here: Ground, tally: Tally, count: int, seed: int) -> None:
         given = ("tokenizer=path", paths, "grammar=path", f"grammar.path={suite}")
         cells = run(here, tally, name, len(files), "-m", *given)
         if (here.run(name) / "manifest.json").exists():
-            audited = tables.read(here.run(name), "tokenizers")
-            placed = tables.read(here.run(name), "prefix")
+            audited = parquet.read(here.run(name), "tokenizers")
+            placed = parquet.read(here.run(name), "prefix")
             for file, path in files.items():
                 _judge_file(tally, file, path, about[file], audited, cells)
                 for rows in (audited, placed, cells):
@@ -201,10 +203,10 @@ def _cases(here: Ground, tally: Tally, count: int, rng: random.Random) -> Iterat
         yield made
 
 
-def _resolve(name: str) -> sources.Resolved:
+def _resolve(name: str) -> source.Resolved:
     fields = yaml.safe_load((_ROOT / "conf" / "tokenizer" / f"{name}.yaml").read_text("utf-8"))
-    wanted = sources.Source(**fields | {"members": tuple(fields["members"])})
-    return sources.resolve(wanted, progress=False)
+    wanted = source.Source(**fields | {"members": tuple(fields["members"])})
+    return resolve.resolve(wanted, progress=False)
 
 
 def table(tally: Tally) -> str:

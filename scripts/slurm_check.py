@@ -11,7 +11,7 @@ from pathlib import Path
 
 from polars.testing import assert_frame_equal
 
-from pipeline import schemas, tables
+from pipeline.results.tables import parquet, schemas
 
 MATRIX = ("audit.walks=2", "audit.strings_suite=null", "audit.references=[]")
 SHARDS = (
@@ -35,7 +35,7 @@ def main() -> None:
     resumed = _start(f"resume={results / 'shards'}").wait()
     print(f"resumed: exit code {resumed}")
     for table in schemas.SCHEMAS:
-        plain, shards = (tables.read(results / run, table) for run in ("plain", "shards"))
+        plain, shards = (parquet.read(results / run, table) for run in ("plain", "shards"))
         assert_frame_equal(plain, shards)
         if plain.height:
             print(f"  {table}: {plain.height} rows, the same")

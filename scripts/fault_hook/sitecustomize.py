@@ -59,5 +59,5 @@ def _arm(fault: dict[str, Any]) -> None:
 
 
 for _fault in json.loads(os.environ.get("BYTE_EXACT_FAULTS", "[]")):
-    if _fault["module"] in sys.orig_argv[1:3]:
+    if _fault["module"] in sys.orig_argv[1:6]:
         _arm(_fault)

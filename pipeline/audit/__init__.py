@@ -1,0 +1,22 @@
+"""Findings, and nothing else: a vocabulary, a table, an engine and a grammar in, what is wrong out.
+
+Opens no file, starts no process, makes no table of results. Imports `engines` and what is below
+it. `reference_tokenizers` is a program of its own, for another Python.
+"""
+
+__all__ = [
+    "engine_mask_kinds",
+    "engine_masks",
+    "instances",
+    "masks",
+    "prefix_placement",
+    "reference_tokenizers",
+    "reproducers",
+    "round_trip",
+    "small_cases",
+    "special_tokens",
+    "strings",
+    "token_oracle",
+    "token_table",
+    "walks",
+]

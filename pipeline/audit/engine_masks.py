@@ -1,0 +1,174 @@
+"""What a released engine's own masks allow and lack, against the byte oracles, by kind of token.
+
+The walks are those of `walks`; here every mask on the way is looked at whole, so that each kind of
+token that an engine lets in or loses is counted, and not only the first that decides a verdict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from typing import Any
+
+from ..engines.protocol import Mask, Matcher
+from ..grammars.case import Case, Grammar
+from ..grammars.checkers import Literal, Pattern
+from ..grammars.languages import ByteGrammar
+from ..vocab.vocabulary import Vocabulary
+from . import small_cases
+from .engine_mask_kinds import Key
+from .masks import MaskVerdict
+
+_PERMUTED = 3
+"""Properties of an object up to which every order is tried."""
+
+
+def expressed(case: Case) -> tuple[str, str] | None:
+    """A case's grammar as every engine knows it: (`regex` or `json`, text); None for any other.
+
+    The grammar must say what the check says: one regular expression, or one text.
+    """
+    if case.grammar.kind == "json":
+        return "json", case.grammar.text
+    match case.check:
+        case Pattern(source) if case.grammar.text == f"start: /{source}/":
+            return "regex", source
+        case Literal(data):
+            text = data.decode()
+            same = case.grammar.text == small_cases.literal_source(text)
+            return ("regex", small_cases.escaped(text)) if same else None
+        case _:
+            return None
+
+
+def reordered(case: Case) -> Iterator[ByteGrammar]:
+    """A schema with its properties in every other order: llguidance keeps to one, JSON to none."""
+    schema: dict[str, Any] = {}
+    if case.grammar.text.startswith("{") and case.grammar.kind == "json":
+        schema = json.loads(case.grammar.text)
+    properties: dict[str, Any] = schema.get("properties", {})
+    if len(properties) > _PERMUTED:
+        return
+    for order in [*permutations(properties)][1:]:
+        other = schema | {"properties": {name: properties[name] for name in order}}
+        text = json.dumps(other, separators=(",", ":"), ensure_ascii=False)
+        yield ByteGrammar(Grammar("json", text).engine_text()[1])
+
+
+class Recorder:
+    """A matcher that keeps every mask it gives; what is done with its clones is not kept."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self.masks: list[Mask | None] = []
+        self.clone = matcher.clone
+        self.consume = matcher.consume
+        self.accepting = matcher.accepting
+        self.stopped = matcher.stopped
+        self.forced = matcher.forced
+        self.close = matcher.close
+
+    @property
+    def error(self) -> str | None:
+        """See `Matcher.error`."""
+        return self._matcher.error
+
+    def mask(self) -> Mask | None:
+        """See `Matcher.mask`."""
+        self.masks.append(self._matcher.mask())
+        return self.masks[-1]
+
+
+@dataclass
+class Found:
+    """One kind of finding over all states of an engine."""
+
+    n_states: int = 0
+    ids: set[int] = field(default_factory=set[int])
+    case: Case | None = None
+    """The smallest case that shows it, after the fewest tokens."""
+    taken: tuple[int, ...] = ()
+    shown: tuple[int, ...] = ()
+    """The ids of that one mask."""
+
+    def take(self, case: Case, taken: Sequence[int], ids: Sequence[int]) -> None:
+        """Count a state."""
+        self.n_states += 1
+        self.ids.update(ids)
+        if self.case is None or _size(case, taken) < _size(self.case, self.taken):
+            self.case, self.taken, self.shown = case, tuple(taken), tuple(ids)
+
+
+def _size(case: Case, taken: Sequence[int]) -> tuple[int, int]:
+    """What makes one place smaller than another: its tokens, then its grammar."""
+    return len(taken), len(case.grammar.text)
+
+
+def smaller(
+    key: Key, found: Found, vocabulary: Vocabulary, claimed: list[bytes]
+) -> Iterator[tuple[Case, tuple[int, ...]]]:
+    """Cases, and tokens to take first, that may show a finding in less; the smallest first."""
+    assert found.case is not None
+    proposed: list[tuple[Case, tuple[int, ...]]] = []
+    if found.case.grammar.kind == "json":
+        quotes = [token for token, true in enumerate(vocabulary.rendered) if true == b'"']
+        proposed += [(small_cases.json_string(), tuple(quotes[:n])) for n in (0, 1)]
+    else:
+        proposed.append((small_cases.pattern("z*"), ()))  # complete at once, and free to go on
+        texts = [b"a"]
+        for token in found.shown[:3]:
+            if token < vocabulary.n_tokens:
+                texts += [vocabulary.true_bytes[token], claimed[token]]
+        for case in (case for text in dict.fromkeys(texts) for case in small_cases.choice(text)):
+            proposed.append((case, ()))
+            if key[0] is MaskVerdict.INCOMPLETE:  # the way on, where the text could end as well
+                source = case.grammar.text.removeprefix("start: /(").rpartition("|")[0]
+                proposed.append((small_cases.pattern(f"({source}z)*"), ()))
+    here = _size(found.case, found.taken)
+    yield from sorted((one for one in proposed if _size(*one) < here), key=lambda one: _size(*one))
+
+
+_SAID = {
+    MaskVerdict.UNSOUND: "allows, though they leave the grammar or render nothing",
+    MaskVerdict.INCOMPLETE: "lacks, though they are legal",
+    MaskVerdict.STOP_TOO_EARLY: "allows the end before the text is complete",
+    MaskVerdict.STOP_MISSING: "allows no end of a complete text; the runtime stops on",
+    MaskVerdict.REFUSED_BY_CONSUME: "allows, and then refuses to take",
+}
+
+
+def report(
+    key: Key,
+    found: Found,
+    vocabulary: Vocabulary,
+    claimed: list[bytes],
+    made_by: str,
+    name: str,
+    command: str,
+) -> str:
+    """The text block for an upstream report."""
+    assert found.case is not None
+    true = vocabulary.true_bytes
+    kind, text = expressed(found.case) or ("", "")
+    lines = [
+        f"{made_by} over the vocabulary `{name}` ({vocabulary.type}, sha256 "
+        f"{vocabulary.hash[:16]}): mask {key[0]} ({key[1]}).",
+        "",
+        f"{'JSON Schema' if kind == 'json' else 'Regular expression'}: `{text}`",
+    ]
+    if found.taken:
+        taken = ", ".join(f"{token} {true[token]!r}" for token in found.taken)
+        lines.append(f"After the tokens: {taken}")
+    lines.append(f"The mask {_SAID[key[0]]}; {len(found.shown)} such tokens, the first of them:")
+    for token in found.shown[:5]:
+        if token >= vocabulary.n_tokens:
+            lines.append(f"- {token}, beyond the vocabulary of {vocabulary.n_tokens}")
+            continue
+        known = claimed[token]
+        lines.append(
+            f"- {token} {true[token]!r}" + ("" if known == true[token] else f", known as {known!r}")
+        )
+    lines += ["", f"Seen with `{command}`"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,213 @@
+"""One mask against the oracle, both ways: what it allows and must not, what it lacks.
+
+A mask is judged at the *true* prefix: the bytes that the tokens so far really render.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engines.protocol import Mask, Matcher
+from ..grammars.languages import ByteGrammar, Language
+from ..vocab.vocabulary import Vocabulary
+from .token_oracle import Legal, TokenOracle
+
+_KEPT_IDS = 20
+"""Ids of a finding that are kept; the counts are always whole."""
+_TRIED = 12
+"""Allowed tokens of a state that are tried on a clone."""
+
+
+class MaskVerdict(StrEnum):
+    """Every way a mask can come out, worst first where several fit."""
+
+    UNSOUND = "unsound"
+    """It allows a token whose true bytes leave the grammar, or that renders nothing."""
+    STOP_TOO_EARLY = "stop_too_early"
+    """It allows an id on which the runtime stops, before the text is complete."""
+    REFUSED_BY_CONSUME = "refused_by_consume"
+    """It allows a token that is refused when it is consumed."""
+    EMPTY = "empty"
+    """It allows nothing, or fails, though legal tokens exist."""
+    STOP_MISSING = "stop_missing"
+    """The text is complete, and no id is allowed on which the runtime stops."""
+    INCOMPLETE = "incomplete"
+    """It lacks legal tokens."""
+    INCOMPLETE_FORCED = "incomplete_forced"
+    """It allows the one forced token and no other spelling: by design."""
+    EXACT = "exact"
+    NO_ORACLE = "no_oracle"
+    """The grammar cannot be judged over bytes, or the time budget is spent."""
+    AFTER_DIVERGENCE = "after_divergence"
+    """The true prefix is already illegal: there is no state to ask."""
+
+
+Truth = tuple[Legal, bool]
+"""Which ids may come next, and whether the text may end."""
+
+FAULTS = frozenset(
+    {
+        MaskVerdict.UNSOUND,
+        MaskVerdict.STOP_TOO_EARLY,
+        MaskVerdict.REFUSED_BY_CONSUME,
+        MaskVerdict.EMPTY,
+        MaskVerdict.STOP_MISSING,
+        MaskVerdict.INCOMPLETE,
+    }
+)
+"""Verdicts that are a fault of somebody's."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one mask came out as."""
+
+    verdict: MaskVerdict
+    n_allowed: int = 0
+    n_unsound: int = 0
+    n_incomplete: int = 0
+    n_incomplete_forced: int = 0
+    forced: bool = False
+    """Whether the one allowed token was forced by the builder's tokenization."""
+    ids: tuple[int, ...] = ()
+    """Some of the ids that the verdict is about, lowest first."""
+    reason: str = ""
+    """Why there is no oracle."""
+    engine_free: str = ""
+    """Whether the engine-free oracle `agrees` or `disagrees`; empty where there is none."""
+
+
+@dataclass
+class MaskJudge:
+    """Judges masks of one vocabulary; legal sets are cached by (language, true prefix)."""
+
+    vocabulary: Vocabulary
+    oracle: TokenOracle
+    budget: float
+    """Seconds of oracle time; when they are spent, states are `no_oracle` and say so."""
+    spent: float = 0.0
+    _legal: dict[tuple[Language, bytes], tuple[npt.NDArray[np.uint8], bool] | None] = field(
+        default_factory=dict[tuple[Language, bytes], tuple[npt.NDArray[np.uint8], bool] | None]
+    )
+
+    def legal(self, language: Language, prefix: bytes) -> Truth | None:
+        """What is true after a prefix; None where it is illegal.
+
+        The cache knows a language by identity, and keeps it: another could take a dead one's place
+        in memory, and with that its truth.
+        """
+        key = (language, prefix)
+        if key not in self._legal:
+            begun = time.perf_counter()
+            state = language.after(prefix)
+            self._legal[key] = (
+                None
+                if state is None
+                else (np.packbits(self.oracle.legal_in(state)), state.complete())
+            )
+            self.spent += time.perf_counter() - begun
+        found = self._legal[key]
+        if found is None:
+            return None
+        bits = np.unpackbits(found[0], count=self.vocabulary.n_tokens).view(np.bool_)
+        return bits, found[1]
+
+    def judge(
+        self,
+        grammar: ByteGrammar,
+        prefix: bytes,
+        matcher: Matcher,
+        mask: Mask | None,
+        rng: random.Random,
+        control: Language | None = None,
+    ) -> Finding:
+        """Judge the mask of a state; some allowed tokens, drawn by `rng`, are tried on clones.
+
+        `control` is the same language without the engine, if there is one (`engine_free`).
+        """
+        if grammar.no_oracle is not None:
+            return Finding(MaskVerdict.NO_ORACLE, reason=grammar.no_oracle)
+        if self.spent > self.budget:
+            spent = f"the oracle's budget of {self.budget:g} s is spent"
+            return Finding(MaskVerdict.NO_ORACLE, reason=spent)
+        truth = self.legal(grammar, prefix)
+        n_tokens = self.vocabulary.n_tokens
+        allowed = np.zeros(n_tokens, np.bool_)
+        if mask is not None:
+            bits = np.unpackbits(mask.view(np.uint8), count=n_tokens, bitorder="little")
+            allowed = bits.view(np.bool_)
+        agreed = "" if control is None else self._agreement(truth, control, prefix)
+        if truth is None:
+            return Finding(
+                MaskVerdict.AFTER_DIVERGENCE, n_allowed=int(allowed.sum()), engine_free=agreed
+            )
+        return replace(self._compare(allowed, *truth, matcher, rng), engine_free=agreed)
+
+    def _agreement(self, truth: Truth | None, control: Language, prefix: bytes) -> str:
+        other = self.legal(control, prefix)
+        if truth is None or other is None:
+            return "agrees" if truth is other else "disagrees"
+        same = truth[1] == other[1] and bool((truth[0] == other[0]).all())
+        return "agrees" if same else "disagrees"
+
+    def _compare(
+        self,
+        allowed: npt.NDArray[np.bool_],
+        legal: Legal,
+        complete: bool,
+        matcher: Matcher,
+        rng: random.Random,
+    ) -> Finding:
+        ends = np.zeros_like(allowed)
+        ends[list(self.vocabulary.end_ids)] = True
+        unsound = allowed & ~legal & ~ends
+        missing = legal & ~allowed & ~ends
+        n_allowed, n_missing = int(allowed.sum()), int(missing.sum())
+        may_stop = bool((allowed & ends).any())
+        forced = n_allowed == 1 and matcher.forced()[:1] == [int(np.flatnonzero(allowed)[0])]
+        refused = [] if unsound.any() else self._refused(allowed & ~ends, matcher, rng)
+        if unsound.any():
+            verdict, ids = MaskVerdict.UNSOUND, np.flatnonzero(unsound)
+        elif may_stop and not complete:
+            verdict, ids = MaskVerdict.STOP_TOO_EARLY, np.flatnonzero(allowed & ends)
+        elif refused:
+            verdict, ids = MaskVerdict.REFUSED_BY_CONSUME, np.array(refused)
+        elif not n_allowed and n_missing:
+            verdict, ids = MaskVerdict.EMPTY, np.flatnonzero(missing)
+        elif complete and not may_stop and ends.any():
+            verdict, ids = MaskVerdict.STOP_MISSING, np.flatnonzero(ends)
+        elif n_missing and not forced:
+            verdict, ids = MaskVerdict.INCOMPLETE, np.flatnonzero(missing)
+        elif n_missing:
+            verdict, ids = MaskVerdict.INCOMPLETE_FORCED, np.flatnonzero(allowed)
+        else:
+            verdict, ids = MaskVerdict.EXACT, np.empty(0, np.int64)
+        return Finding(
+            verdict,
+            n_allowed=n_allowed,
+            n_unsound=int(unsound.sum()),
+            n_incomplete=0 if forced else n_missing,
+            n_incomplete_forced=n_missing if forced else 0,
+            forced=forced,
+            ids=tuple(int(i) for i in ids[:_KEPT_IDS]),
+        )
+
+    def _refused(
+        self, allowed: npt.NDArray[np.bool_], matcher: Matcher, rng: random.Random
+    ) -> list[int]:
+        """Allowed tokens that a clone refuses to consume."""
+        ids = [int(i) for i in np.flatnonzero(allowed)]
+        tried = ids if len(ids) <= _TRIED else rng.sample(ids, _TRIED)
+        refused: list[int] = []
+        for token in sorted(tried):
+            clone = matcher.clone()
+            if not clone.consume(token):
+                refused.append(token)
+            clone.close()
+        return refused

@@ -1,0 +1,213 @@
+"""From a finding to the smallest input that shows it.
+
+Each cluster of findings (one builder, one mask verdict, one kind of damage) gets one reproducer:
+small grammars are proposed, smallest first, and each is really compiled, walked and judged; the
+first that shows the same verdict is kept. Where none does, the walk's own grammar and the steps
+up to the finding are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..grammars.case import Case
+from ..grammars.languages import ByteGrammar
+from ..vocab.token_types import UNRENDERED
+from . import small_cases, token_table
+from .masks import FAULTS, Finding, MaskVerdict
+from .walks import Walk, Walker
+
+_FORCED_LIMIT = 64
+"""Bytes of forced text that are looked ahead."""
+_TRIED = 8
+"""Wrong tokens of a kind that are tried, from either end of their order."""
+
+
+@dataclass(frozen=True)
+class Reproducer:
+    """A small case that shows a finding."""
+
+    case: Case
+    tokens: tuple[int, ...]
+    """Tokens to take before the mask that shows it."""
+    finding: Finding
+    kind: str
+    """`special`, `forced`, the damage to the token's bytes, `drifted` (an earlier token's claim
+    had left the engine in another state than the text), or `none`."""
+
+    @property
+    def name(self) -> str:
+        """The cluster, as a file name without its tokenizer and builder."""
+        return f"{self.finding.verdict}-{self.kind}"
+
+    def suite_file(self, about: str, command: str) -> str:
+        """A suite file that `run` accepts; it takes `tokens` first, then the finding's token."""
+        tokens = [*self.tokens, *self.finding.ids[:1]]
+        return small_cases.suite_file(self.case, tokens, about, command)
+
+
+def reproducers(walker: Walker, walks: Sequence[Walk]) -> Iterator[Reproducer]:
+    """One reproducer for each cluster of findings in the walks of one builder."""
+    seen: set[tuple[MaskVerdict, str]] = set()
+    for walk in walks:
+        for index, finding in enumerate(walk.findings):
+            if finding.verdict not in FAULTS:
+                continue
+            index = min(index, len(walk.tokens))
+            cluster = finding.verdict, _kind(walker, finding, walk.tokens[:index])
+            if cluster not in seen:
+                seen.add(cluster)
+                yield _smallest(walker, walk, index, finding)
+
+
+def of_wrong_tokens(walker: Walker, seen: Container[str]) -> Iterator[Reproducer]:
+    """One reproducer for each kind of damage to rendered tokens that no walk has met (`seen`)."""
+    kinds: dict[str, set[int]] = {}
+    for token, true in enumerate(walker.vocabulary.rendered):
+        kind = token_table.damage(true, walker.table.claimed[token]) if true else None
+        if kind is not None and kind.value not in seen:
+            kinds.setdefault(kind.value, set()).add(token)
+    for kind, tokens in sorted(kinds.items()):
+        found = _first_shown(walker, kind, tokens)
+        if found is not None:
+            yield found
+
+
+def _first_shown(walker: Walker, kind: str, tokens: set[int]) -> Reproducer | None:
+    """The smallest grammar at whose first mask one of these tokens is let in or lost."""
+    true, claimed = walker.vocabulary.rendered, walker.table.claimed
+    order = sorted(
+        tokens, key=lambda token: (not small_cases.is_text(true[token]), len(true[token]), token)
+    )
+    proposals: dict[str, Case] = {}
+    for token in [*order[:_TRIED], *order[-_TRIED:]]:
+        for text in dict.fromkeys((true[token], claimed[token])):
+            for case in (*small_cases.choice(text), *small_cases.repeated(text)):
+                proposals.setdefault(case.grammar.text, case)
+    for text in sorted(proposals, key=len):
+        shown = _judge(walker, proposals[text], ())
+        if shown is None or shown.verdict not in FAULTS:
+            continue
+        # What the mask gets wrong beside may have lower ids: the file is to take one of these.
+        ids = [token for token in shown.ids if token in tokens]
+        if ids and _kind(walker, replace(shown, ids=tuple(ids)), ()) == kind:
+            return Reproducer(proposals[text], (), replace(shown, ids=tuple(ids)), kind)
+    return None
+
+
+def report(
+    walker: Walker, found: Reproducer, tokenizer: str, builder: str, made_by: str, command: str
+) -> str:
+    """The text block for an upstream report."""
+    vocabulary, claimed = walker.vocabulary, walker.table.claimed
+    release = f" ({walker.table.made_by})" if walker.table.made_by else ""
+    lines = [
+        f"Token table `{builder}`{release} over the vocabulary `{tokenizer}` ({vocabulary.type}): "
+        f"mask {found.finding.verdict}.",
+        "",
+        f"Grammar: `{found.case.grammar.text}`",
+    ]
+    if found.tokens:
+        taken = ", ".join(_show(walker, token) for token in found.tokens)
+        lines.append(f"After the tokens: {taken}")
+    said = {
+        MaskVerdict.UNSOUND: "allows, though their true bytes leave the grammar",
+        MaskVerdict.STOP_TOO_EARLY: "allows the end before the text is complete",
+        MaskVerdict.REFUSED_BY_CONSUME: "allows, and then refuses to consume",
+        MaskVerdict.EMPTY: "is empty, though these are legal",
+        MaskVerdict.STOP_MISSING: "allows no end of a complete text; the runtime stops on",
+        MaskVerdict.INCOMPLETE: "lacks, though they are legal",
+    }[found.finding.verdict]
+    lines.append(f"The mask of {found.finding.n_allowed} tokens {said}:")
+    for token in found.finding.ids[:5]:
+        wrong = claimed[token] != vocabulary.true_bytes[token]
+        tail = f", entered as {claimed[token]!r}" if wrong else ""
+        lines.append(f"- {_show(walker, token)}{tail}")
+    lines += ["", f"Seen with `{command}`", made_by]
+    return "\n".join(lines) + "\n"
+
+
+def _smallest(walker: Walker, walk: Walk, index: int, finding: Finding) -> Reproducer:
+    tokens = tuple(walk.tokens[:index])
+    kind = _kind(walker, finding, tokens)
+    proposals = [*_proposals(walker, walk, index, finding)]
+    for case in sorted(proposals, key=lambda case: len(case.grammar.text)):
+        shown = _judge(walker, case, ())
+        if shown is not None and _same(walker, shown, finding, kind):
+            return Reproducer(case, (), shown, kind)
+    shown = _judge(walker, walk.case, tokens)
+    kept = shown if shown is not None and shown.verdict is finding.verdict else finding
+    return Reproducer(replace(walk.case, suite="reproducer"), tokens, kept, kind)
+
+
+def _same(walker: Walker, shown: Finding, wanted: Finding, kind: str) -> bool:
+    return shown.verdict is wanted.verdict and _kind(walker, shown, ()) == kind
+
+
+def _judge(walker: Walker, case: Case, tokens: Sequence[int]) -> Finding | None:
+    """What the mask after these tokens comes out as; None where it is not reached."""
+    grammar = ByteGrammar(case.grammar.engine_text()[1])
+    matcher = walker.compile(case)
+    try:
+        if matcher.error or not all(matcher.consume(token) for token in tokens):
+            return None
+        prefix = b"".join(walker.vocabulary.rendered[token] for token in tokens)
+        # Asked once, so that the judge's own cache need not keep it.
+        judge = replace(walker.judge, spent=0.0, _legal={})
+        return judge.judge(grammar, prefix, matcher, matcher.mask(), random.Random(0))
+    finally:
+        matcher.close()
+
+
+def _proposals(walker: Walker, walk: Walk, index: int, finding: Finding) -> Iterator[Case]:
+    """Small grammars that may show the finding at their first mask."""
+    if finding.verdict is MaskVerdict.STOP_MISSING:
+        yield small_cases.pattern("z*")  # complete at once, and free to go on
+    for token in finding.ids[:3]:
+        claimed, true = walker.table.claimed[token], walker.vocabulary.rendered[token]
+        wanted = true if finding.verdict is MaskVerdict.INCOMPLETE else claimed
+        for text in dict.fromkeys((wanted, wanted[:1])):
+            yield from small_cases.choice(text)
+    prefix = b"".join(walker.vocabulary.rendered[token] for token in walk.tokens[:index])
+    forced = _forced(ByteGrammar(walk.case.grammar.engine_text()[1]), prefix)
+    try:
+        text = forced.decode("utf-8")
+    except UnicodeDecodeError:
+        return
+    for part in dict.fromkeys((text[:1], text[:2], *text.split()[:1], text)):
+        if part:
+            yield small_cases.literal(part)
+
+
+def _forced(grammar: ByteGrammar, prefix: bytes) -> bytes:
+    """The bytes that must follow, as far as there is only one."""
+    out = b""
+    while len(out) < _FORCED_LIMIT:
+        state = grammar.after(prefix + out)
+        if state is None or state.complete():
+            break
+        following = [byte for byte in range(256) if state.fits([byte])]
+        if len(following) != 1:
+            break
+        out += bytes(following)
+    return out
+
+
+def _kind(walker: Walker, finding: Finding, before: Sequence[int]) -> str:
+    vocabulary = walker.vocabulary
+    if any(vocabulary.attrs[token] & UNRENDERED for token in finding.ids):
+        return "special"
+    if finding.forced:
+        return "forced"
+    for token in finding.ids:
+        kind = token_table.damage(vocabulary.true_bytes[token], walker.table.claimed[token])
+        if kind is not None:
+            return kind.value
+    claimed, true = walker.table.claimed, vocabulary.true_bytes
+    return "drifted" if any(claimed[token] != true[token] for token in before) else "none"
+
+
+def _show(walker: Walker, token: int) -> str:
+    return f"{token} {walker.vocabulary.true_bytes[token]!r}"

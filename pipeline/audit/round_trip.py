@@ -1,0 +1,166 @@
+"""Whether bytes come back from a builder's tokenization, probe by probe, and how they do not.
+
+A tokenization must give back exactly the bytes it was given (`llguidance.h`, `LlgTokenizeFn`).
+Equal bytes by another split are `non_canonical`, which is no error. Every probe is tried and
+every class reported, not only the first that fails.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..engines.builders.bridge import PROBES
+from ..engines.table import Tokenize
+from ..vocab.token_types import META_SPACE, UNRENDERED, Attr
+from ..vocab.vocabulary import Vocabulary
+
+
+class Exactness(StrEnum):
+    """How a probe came out."""
+
+    EXACT = "exact"
+    NON_CANONICAL = "non_canonical"
+    INEXACT = "inexact"
+    THROWN = "thrown"
+
+
+class Class(StrEnum):
+    """What happened to the bytes."""
+
+    NONE = "none"
+    PREFIX_ADDED = "prefix_added"
+    SPACE_REMOVED = "space_removed"
+    NORMALISED = "normalised"
+    UNKNOWN = "unknown"
+    SPECIAL = "special_returned"
+    INVALID_UTF8 = "invalid_utf8"
+    META_SYMBOL = "meta_symbol"
+    THROWN = "thrown"
+
+
+@dataclass(frozen=True)
+class Probed:
+    """One probe under one tokenization."""
+
+    probe: bytes
+    ids: tuple[int, ...]
+    got: bytes
+    verdict: Exactness
+    what: Class
+
+
+_TEXTS = (
+    "",
+    "hello world",
+    " leading",
+    "trailing ",
+    "  two  spaces  ",
+    "a   b       c",
+    " " * 31,
+    "\t",
+    "\t\t\t\t\t\tx",
+    "\n",
+    "\n\n\n\n",
+    "a\r\nb",
+    " \n \n ",
+    "x   =  1",
+    "don't 's n't ' s",
+    "Wait . . . what ?! no , yes .",
+    "foo_bar(baz)[0] -> {qux};",
+    "I'M HERE",
+    "3.14159 1,000,000 0x1F",
+    '{"key": "value", "n": -12}',
+    "São Paulo, naïve café",
+    "e\u0301 a\u0308\u0323",
+    "Ελληνικά Русский العربية עברית हिन्दी ไทย",
+    "公司 日本語 한국어",
+    "😀 👩‍👩‍👧‍👦 🏳️‍🌈 🦙.cpp",
+    "a\u2581b",
+    "\u2581",
+    "\ufffd",
+    "\ufe30 \u0149 \ufb01 \u00bd",
+    "\u00a0\u2003\u200b\ufeff",
+    "\x00",
+    "\x01\x02\x1b[31m\x7f",
+)
+"""Texts that tokenizers are known to change: prefixes, runs, punctuation, normal forms."""
+
+_INVALID = (b"\xff", b"\xfe\xff", b"\x80", b"\xc3", b"\xf0\x9f", b"\xf0\x9f\x98", b"a\xe2\x96 b")
+_RANDOM_ALPHABETS = (
+    "abcdefghij ABC.,!?",
+    "  \t\n ab",
+    "é̈ß中文あ한😀\u2581 x",
+    "{}[]\"':,0123456789 -",
+)
+
+
+def probes(vocabulary: Vocabulary, seed: int, n_random: int = 40) -> list[bytes]:
+    """The founding three, known trouble, every byte, special spellings, and seeded random ones."""
+    rng = random.Random(seed)
+    specials = [
+        text
+        for text, attr in zip(vocabulary.texts, vocabulary.attrs.tolist(), strict=True)
+        if attr & (UNRENDERED | int(Attr.USER_DEFINED))
+    ]
+    out = [*PROBES, *(text.encode() for text in _TEXTS), *_INVALID]
+    out += [bytes([byte]) for byte in range(256)]
+    out += [part for text in specials[:8] for part in (text, b"a" + text + b" b")]
+    for _ in range(n_random):
+        alphabet = rng.choice(_RANDOM_ALPHABETS)
+        out.append("".join(rng.choices(alphabet, k=rng.randint(1, 24))).encode())
+    out += [rng.randbytes(rng.randint(1, 8)) for _ in range(n_random // 4)]
+    return list(dict.fromkeys(out))
+
+
+def measure(
+    vocabulary: Vocabulary,
+    tokenize: Tokenize,
+    canonical: Tokenize | None,
+    survives: Callable[[bytes], bool],
+    probe_list: list[bytes],
+) -> Iterator[Probed]:
+    """Try every probe; `canonical` is the runtime's own split, where there is one to compare."""
+    for probe in probe_list:
+        if not survives(probe):
+            yield Probed(probe, (), b"", Exactness.THROWN, Class.THROWN)
+            continue
+        ids = tuple(tokenize(probe))
+        known = tuple(token for token in ids if 0 <= token < vocabulary.n_tokens)
+        got = b"".join(vocabulary.true_bytes[token] for token in known)
+        special = any(vocabulary.attrs[token] & UNRENDERED for token in known)
+        if got == probe and known == ids and not special:
+            same = canonical is None or tuple(canonical(probe)) == ids
+            verdict = Exactness.EXACT if same else Exactness.NON_CANONICAL
+            yield Probed(probe, ids, got, verdict, Class.NONE)
+        else:
+            yield Probed(probe, ids, got, Exactness.INEXACT, _what(vocabulary, probe, ids, got))
+
+
+def _what(vocabulary: Vocabulary, probe: bytes, ids: tuple[int, ...], got: bytes) -> Class:
+    """The first class that explains the difference, most telling first."""
+    attrs = [
+        int(vocabulary.attrs[token]) if 0 <= token < vocabulary.n_tokens else Attr.UNKNOWN
+        for token in ids
+    ]
+    if any(attr & Attr.UNKNOWN for attr in attrs):
+        return Class.UNKNOWN
+    if any(attr & Attr.CONTROL for attr in attrs):
+        return Class.SPECIAL
+    if META_SPACE in probe and got.endswith(probe.replace(META_SPACE, b" ")):
+        return Class.META_SYMBOL
+    if got == b" " + probe:
+        return Class.PREFIX_ADDED
+    try:
+        probe.decode("utf-8")
+    except UnicodeDecodeError:
+        return Class.INVALID_UTF8
+    if _unspaced(got) == _unspaced(probe):
+        return Class.PREFIX_ADDED if len(got) > len(probe) else Class.SPACE_REMOVED
+    return Class.NORMALISED
+
+
+def _unspaced(data: bytes) -> bytes:
+    return b"".join(data.split())

@@ -1,0 +1,95 @@
+"""The settings of `compare`, `baseline` and `report`: typed, with the override syntax of `run`.
+
+Beside `runs/parent/settings.py`, because these commands must start fast and load nothing of a run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from hydra import compose, initialize
+from hydra.core.config_store import ConfigStore
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ..model.errors import ConfigError
+
+
+@dataclass
+class SideConfig:
+    """One side of a comparison."""
+
+    run: str | None = None
+    """A folder, a run's name, `latest`, or (before only) `baseline`."""
+    builder: str | None = None
+    target: str | None = None
+
+
+@dataclass
+class SidesConfig:
+    """Two sides, and what they may differ in."""
+
+    before: SideConfig = field(default_factory=SideConfig)
+    after: SideConfig = field(default_factory=SideConfig)
+    run: str | None = None
+    """The run of both sides, to compare two builders or targets of it."""
+    results_dir: str = "results"
+    baseline: str = "baseline.txt"
+    """The file that `before.run=baseline` means."""
+    allow: list[str] = field(default_factory=list[str])
+    """What may differ: suites, vocabulary, model, settings, cases."""
+
+
+@dataclass
+class CompareConfig(SidesConfig):
+    """Everything `compare` is told."""
+
+    fail_on: str = "regression"
+    """What exits 1: regression, any_change or never."""
+    out: str | None = None
+    """A folder for comparison.parquet, .md, .xml, .json and differences.parquet."""
+    limit: int = 50
+    """How many lines the console shows of each kind of change."""
+
+
+@dataclass
+class BaselineConfig:
+    """Everything `baseline` is told."""
+
+    run: str = "latest"
+    """The run whose verdicts are saved."""
+    file: str = "baseline.txt"
+    results_dir: str = "results"
+    allow_regressions: bool = False
+    """Save even what is worse than the file at hand."""
+
+
+@dataclass
+class ReportConfig(SidesConfig):
+    """Everything `report` is told; `run`: the run that is shown."""
+
+    out: str | None = None
+    """The folder of the site; `report` in the results folder where it is not said."""
+
+
+_Made = TypeVar("_Made", CompareConfig, BaselineConfig, ReportConfig)
+
+
+def composed(schema: type[_Made], overrides: list[str], command: str) -> _Made:
+    """The typed settings of a command line; raises ConfigError."""
+    ConfigStore.instance().store(name=command, node=schema)
+    try:
+        with initialize(version_base="1.3", config_path=None):
+            made: Any = OmegaConf.to_object(compose(config_name=command, overrides=overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        lines = [*str(error).splitlines(), *str(error.__cause__ or "").splitlines()[:1]]
+        kept = [line.strip() for line in lines if line.strip() and "full_key:" not in line]
+        said = " ".join(line for line in kept if not line.startswith("object_type="))
+        raise ConfigError(
+            f"{said}. `python -m pipeline {command} --help` shows the keys; "
+            "quote values with special characters."
+        ) from None
+    assert isinstance(made, schema)
+    return made

@@ -1,0 +1,116 @@
+"""What `compare` and `baseline` do: two sides chosen, compared, and told in every format."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from ..model.errors import ConfigError
+from ..model.verdicts import Verdict
+from ..results.compare import baseline as baselines
+from ..results.compare import comparability, comparison, formats
+from ..results.compare.formats import console, github
+from ..results.compare.side import PARTS, Asked, Side, load
+from ..results.tables import run_folder
+from ..system.text import visible
+from .compare_settings import BaselineConfig, CompareConfig, SidesConfig, composed
+from .console import say
+
+
+def compare(overrides: list[str]) -> int:
+    """The command `compare`; the exit code. Raises PipelineError."""
+    settings = composed(CompareConfig, overrides, "compare")
+    _known("fail_on", [settings.fail_on], comparison.FAIL_ON)
+    before, after = both(settings)
+    compared = comparison.compare(before, after, allowed(settings))
+    if settings.out is not None:
+        formats.write_all(compared, Path(settings.out), settings.fail_on)
+    say(console.text(compared, settings.fail_on, max(settings.limit, 0)))
+    if settings.out is not None:
+        say(f"Written to {settings.out}: {', '.join(formats.FILES)}")
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in github.lines(compared):
+            say(line)
+    return compared.exit_code(settings.fail_on)
+
+
+def _known(key: str, values: list[str], known: tuple[str, ...]) -> None:
+    for value in values:
+        if value not in known:
+            raise ConfigError(f"{key}: {value!r} is not known; there is {', '.join(known)}.")
+
+
+def allowed(settings: SidesConfig) -> list[str]:
+    """What the sides may differ in, each a known word; raises ConfigError."""
+    _known("allow", settings.allow, comparability.ALLOW)
+    return settings.allow
+
+
+def both(settings: SidesConfig) -> tuple[Side, Side]:
+    """Both sides, from what was given of each; raises ConfigError, CompareError, TablesError."""
+    given = [side.run or settings.run for side in (settings.before, settings.after)]
+    before, after = given[0] or given[1], given[1] or given[0]
+    if before is None or after is None:
+        raise ConfigError(
+            "compare needs two sides: before.run=… after.run=…, or run=… with before.builder=… "
+            "after.builder=…. `python -m pipeline compare --help` explains them."
+        )
+    for part in PARTS:
+        if (getattr(settings.before, part) is None) != (getattr(settings.after, part) is None):
+            raise ConfigError(
+                f"before.{part}=… and after.{part}=… go together: name both; the same on both "
+                f"sides compares that {part} alone."
+            )
+    asked = [
+        Asked(run, side.builder, side.target)
+        for run, side in ((before, settings.before), (after, settings.after))
+    ]
+    if after == run_folder.BASELINE:
+        raise ConfigError("The baseline can only be the side before: before.run=baseline.")
+    results = Path(settings.results_dir)
+    first = (
+        baselines.load(Path(settings.baseline), asked[0])
+        if before == run_folder.BASELINE
+        else load(asked[0], results)
+    )
+    return first, load(asked[1], results)
+
+
+def baseline(action: str, *overrides: str) -> int:
+    """The command `baseline save` or `baseline show`; the exit code. Raises PipelineError."""
+    if action not in ("save", "show"):
+        raise ConfigError(f"There is no baseline {action}; there is save, show.")
+    settings = composed(BaselineConfig, list(overrides), "baseline")
+    file = Path(settings.file)
+    if action == "show":
+        say(_shown(baselines.read(file)))
+        return 0
+    side = load(Asked(settings.run), Path(settings.results_dir))
+    content = baselines.lines(side)
+    if file.exists() and not settings.allow_regressions:
+        unlike = [kind for kind in comparability.ALLOW if kind != "cases"]
+        compared = comparison.compare(baselines.read(file), side, unlike)
+        if compared.n_worse:
+            say(console.text(compared, "regression", 50))
+            print(
+                f"error: {side.name} is worse than {file} in {compared.n_worse} cells; nothing "
+                "was saved. Mend them, or accept them with allow_regressions=true.",
+                file=sys.stderr,
+            )
+            return 1
+    baselines.write(file, content)
+    say(f"{side.cells.height} verdicts of {side.name} saved in {file}.")
+    return 0
+
+
+def _shown(side: Side) -> str:
+    """A baseline in short: what made it, how many of each verdict, and what fails."""
+    counts = dict(side.cells["verdict"].value_counts().iter_rows())
+    tally = ", ".join(f"{counts[v.value]} {v.value}" for v in Verdict if v.value in counts)
+    lines = [f"{name} {value}" for name, value in sorted(side.versions.items())]
+    lines += [f"{name} = {value}" for name, value in sorted(side.settings.items())]
+    lines.append(f"{side.cells.height} cells: {tally or 'none'}")
+    failing = side.cells.sort("cell_key").select("verdict", "cell_key").rows()
+    lines += [f"  {verdict}  {key}" for verdict, key in failing if verdict != Verdict.OK.value]
+    return "\n".join(visible(line, 300) for line in lines)

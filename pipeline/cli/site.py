@@ -1,0 +1,65 @@
+"""What `report` does: a run and perhaps a comparison, built into a site."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from pathlib import Path
+
+from ..model.errors import ReportError
+from ..results.compare.comparison import Comparison, compare
+from ..system.resources import data_folder
+from . import gate
+from .compare_settings import ReportConfig, composed
+
+PACKAGES = ("altair", "itables", "jinja2", "vl_convert")
+"""What the extra `report` installs."""
+
+
+def build(overrides: list[str]) -> tuple[Path, list[str]]:
+    """The first page, and what is missing of the run."""
+    settings = composed(ReportConfig, overrides, "report")
+    if lacking := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
+        raise ReportError(
+            f"The report needs packages that are not installed ({', '.join(lacking)}). "
+            "Install them: pip install -c constraints.txt -e '.[report]'"
+        )
+    from ..results import report  # its packages are optional
+    from ..results.report import run_view  # as above
+
+    results = Path(settings.results_dir)
+    settings = _with_run(settings)
+    comparison = _comparison(settings)
+    out = results / "report" if settings.out is None else Path(settings.out)
+    with run_view.opened(_shown(settings), results) as run:
+        files = report.build(run, results, comparison, _known(), out)
+        return files[0], run.notes
+
+
+def _with_run(settings: ReportConfig) -> ReportConfig:
+    """Where a side is not told its run, it is the latest."""
+    if settings.run is None and not (settings.before.run and settings.after.run):
+        return dataclasses.replace(settings, run=settings.after.run or "latest")
+    return settings
+
+
+def _shown(settings: ReportConfig) -> str:
+    return settings.after.run or settings.run or "latest"
+
+
+def _comparison(settings: ReportConfig) -> Comparison | None:
+    """The comparison that was asked for, if one was."""
+    asked = [*vars(settings.before).values(), *vars(settings.after).values()]
+    if not any(asked):
+        return None
+    before, after = gate.both(settings)
+    return compare(before, after, gate.allowed(settings))
+
+
+def _known() -> dict[str, frozenset[str]]:
+    """The names that `model=`, `tokenizer=`, `grammar=` and `builder=` take."""
+    conf = data_folder("conf")
+    groups = ("model", "tokenizer", "grammar", "builder")
+    return {
+        group: frozenset(file.stem for file in (conf / group).glob("*.yaml")) for group in groups
+    }

@@ -1,0 +1,195 @@
+"""All jobs of one command: composed by Hydra, run here or by a launcher, and their run closed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+
+import hydra
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from ..model.errors import ConfigError, PipelineError, ResultsError
+from ..results.summary import console
+from ..runs.parent import collect, execute, journal
+from ..runs.parent.command import INVOCATION, Command, claim, held, share
+from ..runs.parent.settings import Settings
+from ..system import resources
+from . import compose, launched
+from .arguments import among_shards, given, job_name, many, options, results_dir, shown
+from .console import complain
+
+_UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+
+
+class Sweep:
+    """All jobs of one command, and the end of their run."""
+
+    def __init__(self, command: Command) -> None:
+        self._command = command
+        self._many = many(command.arguments)
+        launcher = given(command.arguments, "hydra/launcher") or "basic"
+        asked = shown(command.arguments)
+        self._launched = self._many and launcher != "basic" and not asked
+        """Whether the jobs run in other processes, perhaps on other machines."""
+        self._shard = among_shards(command.arguments)
+        self._begun = time.monotonic()
+        self._used: list[Settings] = []
+        self._errors: list[PipelineError] = []
+        self._fatal: PipelineError | None = None
+        self._signal = 0
+
+    def run(self) -> int:
+        """Run every job, then merge what they did; the exit code."""
+        before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            for each in before:
+                signal.signal(each, self._interrupt)
+            if self._shard:
+                share(self._command)
+            with contextlib.suppress(KeyboardInterrupt), self._interruptible():
+                self._launch() if self._launched else _hydra(self._job, self._command.arguments)
+            for each in before:
+                signal.signal(each, signal.SIG_IGN)  # the tables are being closed
+            return self._finish()
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
+    def _finish(self) -> int:
+        if self._launched:
+            return self._close(self._folder)
+        if self._fatal is not None:
+            raise self._fatal
+        if self._errors and not self._used:
+            raise self._errors[0]
+        if self._signal and not (self._used and held(self._used[-1].folder)):
+            return nothing_done(self._signal)
+        if not self._used:
+            return 0  # Hydra only printed something, such as --cfg job
+        return self._close(self._used[-1].folder)
+
+    def _close(self, folder: Path) -> int:
+        for error in self._errors:
+            complain(error)
+        if self._shard:
+            print(f"Its part is in {folder}; `python -m pipeline collect run={folder}` merges all.")
+            return self._signal or (2 if self._errors else 0)
+        # Of a job that a launcher lost nothing else may tell: it need not have begun.
+        lost = self._launched and bool(self._errors)
+        manifest = collect.finish(folder, interrupted=bool(self._signal) or lost)
+        print(console.console(folder, manifest))
+        if self._signal:
+            return self._signal
+        if manifest["refused"] or self._errors:
+            return 2
+        return 1 if manifest["lost"] or manifest["missing"] else 0
+
+    def _launch(self) -> None:
+        """Have a launcher run the jobs elsewhere; what they did is in the run's folder."""
+        arguments = self._command.arguments
+        claim(self._folder, self._command)
+        compose.register(typed=False)
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that is started calls nobody
+        try:
+            _hydra(launched.job(self._command, os.environ[INVOCATION]), arguments)
+        except PipelineError as error:
+            self._errors.append(error)
+        except Exception as error:  # of whatever kind a launcher has for a job that died
+            said = f"a job of the launcher died: {type(error).__name__}: {error}"
+            self._errors.append(PipelineError(" ".join(said.split())))
+        while journal.groups(self._folder)[1]:  # a launcher gives up at the first death
+            time.sleep(0.5)
+
+    @property
+    def _folder(self) -> Path:
+        arguments = self._command.arguments
+        return Path(results_dir(arguments)) / (given(arguments, "run.name") or "")
+
+    def _interrupt(self, number: int, _: object) -> None:
+        self._signal = 128 + number  # as shells have it
+        raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def _interruptible(self) -> Generator[None]:
+        """An interruption leaves the block as one, though a library make it an error of its own."""
+        try:
+            yield
+        except Exception:
+            if self._signal:
+                raise KeyboardInterrupt from None
+            raise
+
+    def _job(self, composed: DictConfig) -> None:
+        """One job. An exception that leaves it would end the whole sweep, so errors are kept."""
+        if self._fatal is not None or self._signal:
+            return
+        settings = None
+        try:
+            with self._interruptible():
+                settings = compose.settings(composed)
+                budget = settings.run.budget
+                deadline = None if budget is None else self._begun + budget
+                self._used.append(settings)
+                name = job_name(self._command)
+                execute.execute(
+                    settings, self._command, deadline, name=name, keep_refused=self._many
+                )
+        except ResultsError as error:  # then no other job could be written either
+            self._fatal = error
+        except PipelineError as error:
+            self._used = [kept for kept in self._used if kept is not settings]
+            self._errors.append(error)
+        except Exception as error:
+            if not self._many:
+                raise
+            traceback.print_exc()
+            said = f"a job of the sweep failed: {type(error).__name__}: {error}"
+            self._errors.append(PipelineError(said))
+
+
+def nothing_done(code: int) -> int:
+    print("Interrupted before anything was done.", file=sys.stderr)
+    return code
+
+
+def _hydra(job: Callable[[DictConfig], None], arguments: Sequence[str]) -> None:
+    """Run `job` as a Hydra application; what Hydra says against the command becomes ours."""
+    sys.argv = ["pipeline", *arguments]
+    folder = str(resources.data_folder("conf").resolve())
+    # A launcher's configuration here has its plugin's own name, and is checked against its schema.
+    warnings.filterwarnings("ignore", "(?s).*is validated against ConfigStore schema", UserWarning)
+    try:
+        hydra.main(version_base="1.3", config_path=folder, config_name="config")(job)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_plain(error)) from None
+    except OSError as error:  # Hydra makes a sweep's folder before any job of ours begins
+        if error.errno not in _UNWRITABLE:
+            raise
+        raise ResultsError(
+            f"{error.filename or 'The results folder'} cannot be written: {error.strerror}. "
+            "Choose another folder with results_dir=…."
+        ) from None
+
+
+def _plain(error: Exception) -> str:
+    """Hydra's message as one paragraph that says what there is."""
+    if isinstance(error, MissingConfigException):
+        group, _, name = str(error.missing_cfg_file).partition("/")
+        return f"{group}={name} is not known; there is {', '.join(options(group))}."
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if error.__cause__ is not None:
+        lines += [line.strip() for line in str(error.__cause__).splitlines()[:1]]
+    said = " ".join(line for line in lines if not line.startswith(("full_key:", "object_type=")))
+    return (
+        f"{said}. `python -m pipeline --help` shows the keys; quote values with special characters."
+    )

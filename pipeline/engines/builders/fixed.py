@@ -1,0 +1,19 @@
+"""`fixed`: llama.cpp's bridge with both defects mended."""
+
+from __future__ import annotations
+
+from ..table import Material, TokenTable
+from . import bridge, register
+
+
+@register
+class Fixed:
+    """Bytes by `llama_token_to_piece`; `llama_tokenize` where probes show it exact, else greedy."""
+
+    name = "fixed"
+    version = 1
+
+    def build(self, material: Material) -> TokenTable:
+        """See the module."""
+        tokenize = bridge.probed_tokenize(material)
+        return bridge.true_table(material, tokenize, "llama_tokenize" if tokenize else "greedy")

@@ -1,0 +1,109 @@
+"""The process in which a released package works: its table, and its masks where it is an engine.
+
+One JSON object in, one out, a line each, until standard input ends; the first asks for the table.
+The interpreter may be of any environment that has the package; of this one it gets the source of
+`pipeline`, and nothing that is installed beside it. `server` is the other side. The process
+is in the group of the worker that starts it, and ends with that (`processes.group`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import weakref
+from pathlib import Path
+from typing import IO, Any
+
+from ...model.errors import BuilderRefused
+from ...system import processes
+from ..outside import Outside
+
+
+class Ended(Exception):
+    """A library's process gives no answer any more; the text says why."""
+
+
+class Session:
+    """A library at work on one vocabulary; its process ends with this object.
+
+    `kind` is `builder` or `engine`. Raises `BuilderRefused` where no table comes of it: the
+    library's own words, how its process died, or the limit that ended it. A file that is gone (its
+    cache was emptied) is nobody's refusal but a FileNotFoundError.
+    """
+
+    def __init__(self, kind: str, name: str, given: dict[str, Any], outside: Outside) -> None:
+        self._outside = outside
+        inherited = dict(os.environ)
+        if outside.python:
+            inherited.pop("PYTHONPATH", None)
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        try:
+            self._process = subprocess.Popen(
+                processes.own("engines.libraries.server", python=outside.python),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                encoding="utf-8",
+                env=inherited,
+            )
+        except OSError as error:
+            raise BuilderRefused(f"{outside.python} cannot be run: {error.strerror}") from None
+        weakref.finalize(self, _end, self._process, self._errors)
+        try:
+            said = self.ask(kind, name, given, outside.memory_limit)
+        except Ended as ended:
+            raise BuilderRefused(str(ended)) from None
+        if "refused" in said:
+            Path(given["file"]).stat()
+            raise BuilderRefused(said["refused"], said["made_by"])
+        self.claim = said
+
+    def ask(self, *asked: object) -> dict[str, Any]:
+        """Send a request and take its answer within the time limit. Raises `Ended`."""
+        hung = threading.Event()
+
+        def out_of_time() -> None:
+            hung.set()
+            self._process.kill()
+
+        timer = threading.Timer(self._outside.time_limit, out_of_time)
+        timer.start()
+        try:
+            answer = self._exchange(json.dumps(asked) + "\n")
+        finally:
+            timer.cancel()
+        if answer.endswith("\n"):
+            return json.loads(answer)
+        code = self._process.wait()
+        if hung.is_set():
+            raise Ended(f"no answer within {self._outside.time_limit:g} s")
+        raise Ended(f"its process ended with code {code}. {processes.last_words(self._errors)}")
+
+    def tokenize(self, data: bytes) -> list[int]:
+        """The library's own tokenization; raises RuntimeError with what it raised."""
+        said = self.ask("tokenize", data.decode("latin-1"))
+        if "refused" in said:
+            raise RuntimeError(said["refused"])
+        return said["ids"]
+
+    def _exchange(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+            return self._process.stdout.readline()
+        return ""
+
+
+def _end(process: subprocess.Popen[str], errors: IO[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, errors):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()

@@ -1,0 +1,40 @@
+"""llguidance behind the engine protocol, over its C interface."""
+
+from __future__ import annotations
+
+import time
+
+from ..native import llguidance
+from .table import TokenTable
+
+
+class Llguidance:
+    """llguidance over its C interface; native tokenizers are made once per table hash."""
+
+    name = "llguidance"
+
+    def __init__(self) -> None:
+        self.version = llguidance.version()
+        self._tokenizers: dict[str, llguidance.Tokenizer] = {}
+        self.building = 0
+        """Processor time, in nanoseconds, that native tokenizers took to make."""
+
+    def tokenizer(self, table: TokenTable) -> llguidance.Tokenizer:
+        """The native tokenizer of a table, made on first use."""
+        if table.hash not in self._tokenizers:
+            begun = time.thread_time_ns()
+            self._tokenizers[table.hash] = llguidance.Tokenizer(
+                table.engine_bytes, eos=table.eos, tokenize=table.tokenize
+            )
+            self.building += time.thread_time_ns() - begun
+        return self._tokenizers[table.hash]
+
+    def compile(self, table: TokenTable, kind: str, grammar: str) -> llguidance.Matcher:
+        """See `Engine.compile`."""
+        return llguidance.Matcher(self.tokenizer(table), kind, grammar)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        for tokenizer in self._tokenizers.values():
+            tokenizer.close()
+        self._tokenizers.clear()

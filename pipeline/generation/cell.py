@@ -1,0 +1,235 @@
+"""Constrained decoding, a cell's side of it: a state machine that knows no model and no batch.
+
+A cell knows its matcher, its tokens and how it ends; `scheduler` knows the model and nothing of
+grammars. Losing the constraint is reproduced as llama.cpp's bridge does it
+(`llama_sampler_llg_apply` and `_accept_impl` in `common/llguidance.cpp`): a refused token is not
+noticed when it is consumed, the next mask fails, the matcher is dropped, and generation goes on
+unconstrained (`on_error="drop"`), or, as the safe alternative, ends (`"stop"`).
+
+A step is `look` (the mask: in any thread, while llama.cpp decodes), `due` (what is met there: the
+end, or a token that comes whatever the logits say) and `take` (the token chosen).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from ..engines.protocol import Mask, Matcher
+from ..model.names import Unit
+from ..model.verdicts import End, Lost
+from ..system.clock import UNTIMED, Clock
+
+Allowed = npt.NDArray[np.bool_]
+"""Which tokens may come next, shape (n_vocab,)."""
+
+
+class Origin(StrEnum):
+    """Why a step took the token it took."""
+
+    CHOSEN = "chosen"
+    """The likeliest of several allowed tokens, or the only legal one."""
+    FORCED = "forced"
+    """The one token that the grammar and the builder's tokenization left."""
+    UNCONSTRAINED = "unconstrained"
+    """The likeliest of all: the constraint was lost before."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One decoded token."""
+
+    token: int
+    n_allowed: int | None
+    """Tokens the mask allowed; None once the constraint is lost."""
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The constraint was lost."""
+
+    kind: Lost
+    step: int
+    """The first step that was, or would have been, taken without the constraint."""
+    message: str
+    """The engine's words."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What one cell's decoding did."""
+
+    prompt: tuple[int, ...]
+    steps: tuple[Step, ...]
+    end: End
+    loss: Loss | None
+    stop_allowed: bool
+    """Whether, at the end, the mask allowed an id on which the runtime stops."""
+
+
+Observer = Callable[["Cell", Mask], None]
+"""Called with every mask before a token is taken from it."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What a mask lets by."""
+
+    mask: Mask
+    allowed: Allowed
+    n_allowed: int
+    forced: int | None
+    """The one allowed token, where the grammar and the builder's tokenization left no other."""
+
+
+@dataclass
+class Cell:
+    """The state of one cell's decoding; `transcript` once `end` is set."""
+
+    key: str
+    prompt: tuple[int, ...]
+    compile: Callable[[], Matcher]
+    """Makes the matcher; called once, in whichever thread needs it first."""
+    max_tokens: int
+    end_ids: frozenset[int]
+    """Every id on which the runtime stops."""
+    drop_on_error: bool
+    n_vocab: int
+    first: tuple[int, ...] = ()
+    """Ids to take first, as far as the mask allows them."""
+    observe: Observer | None = None
+    draw: str = ""
+    """What names its draws where tokens are sampled."""
+    clock: Clock = UNTIMED
+    unit: Unit = ()
+    """What its time is counted under."""
+    steps: list[Step] = field(default_factory=list[Step])
+    end: End | None = None
+    loss: Loss | None = None
+    stop_allowed: bool = False
+    view: View | None = None
+    """What the next mask lets by; None before `look`, and once the constraint is lost."""
+    _matcher: Matcher | None = None
+    _compiles: bool = True
+    """False where the grammar did not compile."""
+    _met: bool = False
+    """Whether `due` has met the view."""
+
+    @property
+    def matcher(self) -> Matcher:
+        """The grammar over the builder's tokens, behind the text so far."""
+        self.prepare()
+        assert self._matcher is not None
+        return self._matcher
+
+    def prepare(self) -> None:
+        """Compile the grammar, once; as `look`, for any thread."""
+        if self._matcher is None:
+            with self.clock.on(self.unit):
+                self._matcher = self.compile()
+            self._compiles = self._matcher.error is None
+
+    def close(self) -> None:
+        """Give the matcher's memory back."""
+        if self._matcher is not None:
+            self._matcher.close()
+
+    def look(self) -> None:
+        """Compute the next mask, once; touches nothing but the cell, so any thread may."""
+        if self.loss is not None or self.view is not None:
+            return
+        self.prepare()
+        if not self._compiles:
+            return
+        with self.clock.on(self.unit):
+            mask = self.matcher.mask()
+        if mask is None:
+            return
+        bits = np.unpackbits(mask.view(np.uint8), count=self.n_vocab, bitorder="little")
+        allowed = bits.view(np.bool_)
+        n_allowed = int(np.count_nonzero(allowed))
+        forced = self.matcher.forced()[:1] if n_allowed == 1 else []
+        told = forced[0] if forced and allowed[forced[0]] else None
+        self.view = View(mask, allowed, n_allowed, told)
+
+    def likely_due(self) -> bool:
+        """Whether it is worth a look before the next logits are there; costs less than a mask."""
+        if self.loss is not None or self.end is not None:
+            return False
+        self.prepare()
+        if len(self.steps) < len(self.first) or not self._compiles:
+            return True
+        with self.clock.on(self.unit):
+            return self.matcher.stopped() or bool(self.matcher.forced())
+
+    def due(self) -> int | None:
+        """Meet what `look` saw: the token that is to be taken whatever the logits say.
+
+        None where they decide, and where the cell has ended.
+        """
+        if self.view is None and self.loss is None:  # the failure of a mask is what loses it
+            kind = Lost.MASK if self._compiles else Lost.COMPILE
+            self._lose(kind, self.matcher.error or "the mask cannot be computed")
+        view = self.view
+        if view is None or self.end is not None:
+            return None
+        if not self._met:
+            self._met = True
+            self.stop_allowed = any(view.allowed[token] for token in self.end_ids)
+            if self.observe is not None:
+                with self.clock.on(self.unit):
+                    self.observe(self, view.mask)
+            if view.n_allowed == 0:
+                self.end = End.EMPTY_MASK
+                return None
+        wanted = self.first[len(self.steps) : len(self.steps) + 1]
+        if wanted and wanted[0] < self.n_vocab and view.allowed[wanted[0]]:
+            return wanted[0]
+        return int(view.allowed.argmax()) if view.n_allowed == 1 else None
+
+    def take(self, token: int) -> None:
+        """Take a token that `due` or the logits have chosen."""
+        view, self.view, self._met = self.view, None, False
+        if view is None:
+            self.steps.append(Step(token, None, Origin.UNCONSTRAINED))
+        else:
+            origin = Origin.FORCED if view.forced == token else Origin.CHOSEN
+            self.steps.append(Step(token, view.n_allowed, origin))
+        with self.clock.on(self.unit):
+            self._move_on(token)
+        if self.end is None and self.clock.over(self.unit):
+            self.end = End.TIMEOUT
+
+    def transcript(self) -> Transcript:
+        """The whole story; only once the cell has ended."""
+        assert self.end is not None
+        return Transcript(self.prompt, tuple(self.steps), self.end, self.loss, self.stop_allowed)
+
+    def _move_on(self, token: int) -> None:
+        stops = token in self.end_ids
+        if self.loss is None and not self.matcher.consume(token) and not stops:
+            # The bridge ignores this and meets it at the next mask: so is it dated.
+            self._lose(Lost.CONSUME, self.matcher.error or "the token was refused")
+        if self.end is None:
+            if stops:
+                self.end = End.STOP_ID
+            elif len(self.steps) >= self.max_tokens:
+                self.end = End.TOKEN_LIMIT
+                self._look_past_the_limit()
+
+    def _look_past_the_limit(self) -> None:
+        mask = self.matcher.mask() if self.loss is None else None
+        self.stop_allowed = mask is not None and any(
+            mask[token // 32] >> (token % 32) & 1 for token in self.end_ids
+        )
+
+    def _lose(self, kind: Lost, message: str) -> None:
+        self.loss = Loss(kind, len(self.steps), message)
+        self.stop_allowed = False
+        if not self.drop_on_error:
+            self.end = End.LOST

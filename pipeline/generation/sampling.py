@@ -1,0 +1,96 @@
+"""Choosing tokens from logits: the likeliest, or one drawn by a seed. Knows no grammar.
+
+What is drawn for a step of a cell depends on the seed, the cell and the step alone, so the same
+seed gives the same text whatever else is in the batch, and builders are compared on equal draws.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .cell import Allowed
+
+Logits = npt.NDArray[np.float32]
+
+_BLOCK = 4 * 2**20
+"""Bytes of logits that are looked at together: what stays in a processor's cache."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How tokens are drawn; greedy at temperature 0."""
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    """Only the likeliest allowed tokens that together reach this probability are drawn from."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """One token to be chosen."""
+
+    row: int
+    """Its row of the logits."""
+    allowed: Allowed | None
+    """None where every token is; else at least one."""
+    draw: str
+    """What names the draw: the cell and its step."""
+
+
+def choose(logits: Logits, wishes: Sequence[Wish], sampling: Sampling) -> list[int]:
+    """A token for each wish; logits of shape (n_rows, n_vocab), several wishes may share a row."""
+    if sampling.temperature > 0:
+        return [_drawn(logits[wish.row], wish, sampling) for wish in wishes]
+    n_rows = max(1, _BLOCK // (logits.shape[1] * logits.itemsize))
+    out: list[int] = []
+    for begin in range(0, len(wishes), n_rows):
+        out += _likeliest(logits, wishes[begin : begin + n_rows])
+    return out
+
+
+def _likeliest(logits: Logits, wishes: Sequence[Wish]) -> list[int]:
+    """The likeliest allowed token of each wish; the lowest id of equals."""
+    allowed = np.ones((len(wishes), logits.shape[1]), np.bool_)
+    for place, wish in enumerate(wishes):
+        if wish.allowed is not None:
+            allowed[place] = wish.allowed
+    best = np.where(allowed, logits[[wish.row for wish in wishes]], -np.inf).argmax(axis=1)
+    legal = np.take_along_axis(allowed, best[:, None], axis=1)[:, 0]
+    # Where every allowed logit is -inf, the first one of all is found, allowed or not.
+    return np.where(legal, best, allowed.argmax(axis=1)).tolist()
+
+
+def _drawn(logits: Logits, wish: Wish, sampling: Sampling) -> int:
+    """Draw from the allowed tokens by their probabilities at the temperature, in order of ids."""
+    allowed = wish.allowed
+    ids = np.arange(len(logits)) if allowed is None else np.flatnonzero(allowed)
+    heat = logits[ids].astype(np.float64) / sampling.temperature
+    top = heat.max()
+    if not np.isfinite(top):
+        return int(ids[0])
+    weights = np.exp(heat - top)
+    if sampling.top_p < 1:
+        order = np.argsort(-weights, kind="stable")
+        reached = np.cumsum(weights[order])
+        kept = np.sort(order[: _place(reached, sampling.top_p) + 1])
+        ids, weights = ids[kept], weights[kept]
+    reached = np.cumsum(weights)
+    return int(ids[_place(reached, _uniform(wish.draw, sampling.seed))])
+
+
+def _place(reached: npt.NDArray[np.float64], share: float) -> int:
+    """Where cumulated weights go beyond a share of the whole; the last place for all of it."""
+    wanted = share * float(reached[-1])
+    return min(int(np.count_nonzero(reached <= wanted)), len(reached) - 1)
+
+
+def _uniform(draw: str, seed: int) -> float:
+    """A number in [0, 1) that the seed and the draw's name decide."""
+    digest = hashlib.blake2b(f"{seed}/{draw}".encode(), digest_size=7).digest()
+    return (int.from_bytes(digest, "big") >> 3) / 2**53

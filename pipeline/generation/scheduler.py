@@ -1,0 +1,334 @@
+"""Continuous batching: many cells in one context, each place given on as soon as its cell ends.
+
+A step decodes one token of every running cell; meanwhile, in threads, the masks for the next one
+are computed, which depend on the tokens taken and not on the logits, and the grammars of the cells
+to come are compiled. With fast-forward, a token that
+comes whatever the logits say is taken without any; it is decoded once a later one needs logits,
+and never where none does.
+
+What llama.cpp computes for a token depends, in the last bits, on how many tokens of its sequence
+are decoded with it: one or several (measured; the number of sequences does not matter). So that a
+cell's text is the same in any company and with or without fast-forward, a prompt is decoded as a
+whole and all that follows token by token. For the same reason a model that rounds a lone row
+otherwise than many (`lone_row_differs`) never gets a lone row. And sequences that are not
+neighbours are computed apart, at the price of another batch, so they are kept together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from ..native.context import Context, Entry
+from .cell import Cell
+from .sampling import Logits, Sampling, Wish, choose
+from .sequences import WORTH, Sequences, longest_common
+from .timings import Part, Stopwatch
+
+_NOTHING: Logits = np.empty((0, 0), np.float32)
+
+
+@dataclass
+class _Slot:
+    """A cell with its text so far, and the sequence that holds the decoded part of it."""
+
+    cell: Cell
+    text: list[int]
+    sequence: int = -1
+    twins: list[_Slot] = field(default_factory=list["_Slot"])
+    """Slots with the same prompt, which is decoded here for them as well."""
+    row: int = -1
+    """Its row of the latest logits."""
+
+    @property
+    def prompted(self) -> bool:
+        """Whether nothing has been taken yet, so that the logits of the prompt are needed."""
+        return len(self.text) == len(self.cell.prompt)
+
+
+class Scheduler:
+    """Decodes cells over one context."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        n_seq: int,
+        n_mask_threads: int = 1,
+        fast_forward: bool = False,
+        never_alone: bool = False,
+        sampling: Sampling | None = None,
+        stopwatch: Stopwatch | None = None,
+    ) -> None:
+        """`n_seq` cells are decoded side by side at most; with `never_alone` the context has at
+        least two sequences, and no row is computed alone."""
+        self._context = context
+        self._n_mask_threads = n_mask_threads
+        self._fast_forward = fast_forward
+        self._never_alone = never_alone
+        self._sampling = sampling or Sampling()
+        self._stopwatch = stopwatch or Stopwatch()
+        self._n_ahead = n_seq
+        self._sequences = Sequences(context, n_seq)
+        self._coming: Iterator[Cell] = iter(())
+        self._ahead: deque[tuple[Cell, Future[None]]] = deque()
+        """Cells to come next, whose grammars are being compiled."""
+        self._waiting: deque[_Slot] = deque()
+        self._running: list[_Slot] = []
+
+    def run(self, cells: Iterable[Cell]) -> Iterator[Cell]:
+        """Decode all cells and give out each as it ends.
+
+        They are taken from the iterable as there are places for them, and as many ahead; those
+        with like prompts should come one after the other. A cell that is given out is the
+        caller's to close.
+        """
+        self._coming = iter(cells)
+        try:
+            with ThreadPoolExecutor(self._n_mask_threads, "mask") as pool:
+                while ended := self._move(pool):
+                    for cell in ended:
+                        self._stopwatch.lap(Part.PYTHON)
+                        yield cell
+                        self._stopwatch.lap(Part.JUDGE)
+        finally:
+            for slot in (*self._running, *self._waiting):
+                slot.cell.close()
+            for cell, _ in self._ahead:
+                cell.close()
+            self._sequences.clear()
+
+    def _move(self, pool: ThreadPoolExecutor) -> list[Cell]:
+        """Start and decode until some cells end; none when there are no more."""
+        while True:
+            ended, starting = self._start()
+            self._decode_prompts(starting, pool)
+            ended += self._ended()
+            self._step(pool)
+            ended += self._ended()
+            if ended or not self._running:
+                return ended
+
+    # --- who runs ---------------------------------------------------------------------------------
+
+    def _start(self) -> tuple[list[Cell], list[_Slot]]:
+        """Give free sequences to waiting cells: (those that ended without one, new slots)."""
+        ended: list[Cell] = []
+        starting: dict[tuple[int, ...], _Slot] = {}
+        while self._sequences.n_free and (slot := self._next()):
+            prompt = slot.cell.prompt
+            if slot.cell.end is not None:
+                ended.append(slot.cell)
+                continue
+            if self._never_alone and len(prompt) == 1:
+                slot.sequence = self._sequences.take(prompt)  # it goes along with the next step
+            elif leader := starting.get(prompt):
+                slot.sequence = self._sequences.take_any()
+                leader.twins.append(slot)
+            elif longest_common(starting, prompt) >= self._sequences.reusable(prompt) + WORTH:
+                self._waiting.append(slot)  # much of it can be copied in the next step
+                break
+            else:
+                slot.sequence = self._sequences.take(prompt)
+                starting[prompt] = slot
+            self._running.append(slot)
+        return ended, [*starting.values()]
+
+    def _next(self) -> _Slot | None:
+        if self._waiting:
+            return self._waiting.popleft()
+        if self._ahead:
+            cell, compiled = self._ahead.popleft()
+            if not compiled.cancel():
+                compiled.result()
+        elif not (cell := next(self._coming, None)):
+            return None
+        slot = _Slot(cell, [*cell.prompt])
+        self._run_ahead(slot)
+        return slot
+
+    def _ended(self) -> list[Cell]:
+        """The cells that have ended; their sequences are free again."""
+        ended = [slot for slot in self._running if slot.cell.end is not None]
+        self._running = [slot for slot in self._running if slot.cell.end is None]
+        for slot in ended:
+            self._sequences.give_back(slot.sequence)
+        return [slot.cell for slot in ended]
+
+    # --- what is decoded --------------------------------------------------------------------------
+
+    def _decode_prompts(self, starting: Sequence[_Slot], pool: ThreadPoolExecutor) -> None:
+        """Decode the prompts of new slots, those with equally many tokens left together."""
+        by_length: defaultdict[int, list[_Slot]] = defaultdict(list)
+        for slot in starting:
+            n_left = len(slot.cell.prompt) - self._sequences.n_held(slot.sequence)
+            by_length[n_left].append(slot)
+        for n_left, slots in by_length.items():
+            room = self._context.n_batch
+            at_once = max(1, room // n_left)
+            for begin in range(0, len(slots), at_once):
+                self._decode_some_prompts(slots[begin : begin + at_once], pool)
+
+    def _decode_some_prompts(self, leaders: Sequence[_Slot], pool: ThreadPoolExecutor) -> None:
+        entries: list[Entry] = []
+        n_rows = 0
+        prompted: list[_Slot] = []
+        for slot in leaders:
+            prompt, done = slot.cell.prompt, self._sequences.n_held(slot.sequence)
+            mine = [one for one in (slot, *slot.twins) if one.prompted]
+            n_wanted = (2 if self._never_alone else 1) if mine else 0
+            first_wanted = len(prompt) - n_wanted
+            entries += [
+                (prompt[place], place, slot.sequence, place >= first_wanted)
+                for place in range(done, len(prompt))
+            ]
+            n_rows += len(prompt) - max(first_wanted, done)
+            for one in mine:
+                one.row = n_rows - 1
+            prompted += mine
+        logits = self._decode(entries, prompted, pool)
+        for slot in leaders:
+            self._sequences.add(
+                slot.sequence, len(slot.cell.prompt) - self._sequences.n_held(slot.sequence)
+            )
+            for twin in slot.twins:
+                self._sequences.copy(slot.sequence, twin.sequence)
+            slot.twins = []
+        self._advance(prompted, logits)
+
+    def _step(self, pool: ThreadPoolExecutor) -> None:
+        """Decode one token of every running cell; those it was the last one of take another."""
+        if not self._running:
+            return
+        self._gather()
+        places = [self._sequences.n_held(slot.sequence) for slot in self._running]
+        asks = [
+            place == len(slot.text) - 1 for slot, place in zip(self._running, places, strict=True)
+        ]
+        asking = [slot for slot, asked in zip(self._running, asks, strict=True) if asked]
+        if self._never_alone and len(asking) == 1:
+            asks[asks.index(True) - 1] = True  # a neighbour's logits, for company
+        entries: list[Entry] = []
+        n_rows = 0
+        for slot, place, asked in zip(self._running, places, asks, strict=True):
+            entries.append((slot.text[place], place, slot.sequence, asked))
+            self._sequences.add(slot.sequence, 1)
+            slot.row = n_rows
+            n_rows += asked
+        if self._never_alone and len(entries) == 1:
+            self._sequences.forget(1)
+            entries.append((entries[0][0], 0, 1, n_rows > 0))
+            logits = self._decode(entries, asking, pool)
+            self._sequences.forget(1)
+        else:
+            logits = self._decode(entries, asking, pool)
+        self._advance(asking, logits)
+
+    def _gather(self) -> None:
+        """Bring the running cells' sequences together."""
+        self._running.sort(key=lambda slot: slot.sequence)
+        for slot in reversed(self._running):
+            slot.sequence = self._sequences.gather(slot.sequence)
+        self._running.sort(key=lambda slot: slot.sequence)
+
+    def _decode(
+        self, entries: Sequence[Entry], slots: Sequence[_Slot], pool: ThreadPoolExecutor
+    ) -> Logits:
+        """Decode, and have the slots' next masks computed meanwhile."""
+        blind = [slot.cell for slot in slots if slot.cell.view is None]
+        hands = [blind[i :: self._n_mask_threads] for i in range(self._n_mask_threads)]
+        logits = _NOTHING
+        self._stopwatch.lap(Part.PYTHON)
+        looks: list[Future[None]] = [pool.submit(_look, hand) for hand in hands if hand]
+        for cell in islice(self._coming, self._n_ahead - len(self._ahead)):
+            self._ahead.append((cell, pool.submit(cell.prepare)))
+        for some in _batches(entries, self._context.n_batch):
+            logits = self._context.decode(some)
+        self._stopwatch.lap(Part.DECODE)
+        for look in looks:
+            look.result()
+        self._stopwatch.lap(Part.MASK)
+        return logits
+
+    # --- which tokens are taken -------------------------------------------------------------------
+
+    def _advance(self, slots: Sequence[_Slot], logits: Logits) -> None:
+        """Take one token in each of these cells, or several."""
+        taken = [(slot, self._due(slot)) for slot in slots]
+        undecided = [slot for slot, token in taken if token is None and slot.cell.end is None]
+        self._stopwatch.lap(Part.PYTHON)
+        chosen = choose(logits, [_wish(slot) for slot in undecided], self._sampling)
+        self._stopwatch.lap(Part.SELECT)
+        due = [(slot, token) for slot, token in taken if token is not None]
+        for slot, token in (*due, *zip(undecided, chosen, strict=True)):
+            self._take(slot, token)
+            self._run_ahead(slot)
+        self._stopwatch.lap(Part.PYTHON)
+
+    def _run_ahead(self, slot: _Slot) -> None:
+        """Take the tokens that need no logits."""
+        while self._fast_forward and self._looks_ahead(slot.cell):
+            token = self._due(slot)
+            if token is None:
+                break
+            self._take(slot, token)
+
+    def _looks_ahead(self, cell: Cell) -> bool:
+        self._stopwatch.lap(Part.PYTHON)
+        likely = cell.likely_due()
+        if likely:
+            cell.look()
+        self._stopwatch.lap(Part.MASK)
+        return likely
+
+    def _due(self, slot: _Slot) -> int | None:
+        if slot.cell.observe is None:
+            return slot.cell.due()
+        self._stopwatch.lap(Part.PYTHON)
+        token = slot.cell.due()
+        self._stopwatch.lap(Part.JUDGE)
+        return token
+
+    def _take(self, slot: _Slot, token: int) -> None:
+        slot.cell.take(token)
+        slot.text.append(token)
+
+
+def lone_row_differs(context: Context) -> bool:
+    """Whether the logits of a token change with a token of another sequence in the batch.
+
+    llama.cpp multiplies one row by other means than several; for some types of weights the sums
+    come out alike all the same. The context is empty before and after.
+    """
+    alone = context.decode([(0, 0, 0, True)]).copy()
+    context.clear(0)
+    beside = context.decode([(0, 0, sequence, True) for sequence in (0, 1)])[:1].copy()
+    for sequence in (0, 1):
+        context.clear(sequence)
+    return not np.array_equal(alone, beside)
+
+
+def _batches(entries: Sequence[Entry], room: int) -> Iterator[Sequence[Entry]]:
+    """A prompt that is too long for one batch in several, none of them of one token."""
+    begin = 0
+    while len(entries) - begin > room:
+        end = begin + room - (len(entries) - begin == room + 1)
+        yield entries[begin:end]
+        begin = end
+    yield entries[begin:]
+
+
+def _look(cells: Sequence[Cell]) -> None:
+    for cell in cells:
+        cell.look()
+
+
+def _wish(slot: _Slot) -> Wish:
+    cell = slot.cell
+    allowed = cell.view.allowed if cell.view is not None else None
+    return Wish(slot.row, allowed, f"{cell.draw}/{len(cell.steps)}")

@@ -1,0 +1,86 @@
+"""What a server answered to one case, whichever interface it speaks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from ...grammars.case import Case
+from ...model.verdicts import End
+from .http import Fault, Reply
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One case as a server answered it; `text` is None where there is none to judge."""
+
+    end: End
+    status: int | None = None
+    """Of HTTP; says nothing of the verdict."""
+    text: str | None = None
+    tokens: tuple[int, ...] | None = None
+    """The ids it took, where the interface tells them."""
+    n_tokens: int | None = None
+    aside: str = ""
+    """Text that came beside the answer, as the reasoning of a chat does."""
+    said: str = ""
+    """Of an answer without text: why."""
+    errors: tuple[str, ...] | None = None
+    """What the engine complained of in the server's log meanwhile; None where none is seen."""
+    unlike: bool = False
+    """Whether it came out otherwise than among other requests, asked alone."""
+
+
+class Interface(Protocol):
+    """An interface of a server: how a case is put and what the answer means."""
+
+    path: str
+
+    def body(self, case: Case, prompt: Sequence[int], max_tokens: int) -> dict[str, object]:
+        """The request, as JSON."""
+        ...
+
+    def read(self, said: Mapping[str, Any]) -> Answer:
+        """The answer of a request that succeeded; raises KeyError, TypeError or ValueError where
+        it is not of the interface's shape."""
+        ...
+
+
+def answer(reply: Reply, interface: Interface) -> Answer:
+    """A reply as the answer to a case."""
+    if reply.status is None:
+        end = End.TIMEOUT if reply.fault is Fault.TIMEOUT else End.CLOSED
+        return Answer(end, said=reply.said)
+    if reply.status >= 500 or reply.status == 429:
+        return Answer(End.FAILED, reply.status, said=_words(reply))
+    if reply.status >= 400:
+        return Answer(End.REFUSED, reply.status, said=_words(reply))
+    if reply.status != 200:
+        said = f"HTTP {reply.status} is neither an answer nor an error; it is not followed"
+        return Answer(End.GARBLED, reply.status, said=said)
+    if reply.fault is not None:
+        return Answer(End.GARBLED, 200, said="the answer does not end")
+    try:
+        found = interface.read(json.loads(reply.body))
+    except RecursionError:
+        return Answer(End.GARBLED, 200, said="JSON nested too deeply")
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+        return Answer(End.GARBLED, 200, said=f"no answer of this interface: {_quoted(reply.body)}")
+    return found
+
+
+def _words(reply: Reply) -> str:
+    """A server's own words of an error, on one line."""
+    text = _quoted(reply.body)
+    try:
+        error = json.loads(reply.body)["error"]
+        text = str(cast("dict[str, Any]", error)["message"] if isinstance(error, dict) else error)
+    except (KeyError, TypeError, ValueError, RecursionError):
+        pass
+    return f"HTTP {reply.status}: {' '.join(text.split())[:300]}"
+
+
+def _quoted(data: bytes) -> str:
+    return repr(data[:80].decode("utf-8", "replace"))

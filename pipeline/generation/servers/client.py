@@ -1,0 +1,137 @@
+"""Asking a server for many cases: several at once, repeated where that helps, always bounded.
+
+A server that is asked for several cases at once does not tell whose engine error it logs, and when
+it dies it takes others' answers with it. So what comes out unclear in the crowd is asked again
+alone, where the server was started for the run and can be started again.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
+
+from ...model.errors import PipelineError
+from ...model.verdicts import End
+from ..request import Request
+from ..target import TargetRef
+from .answer import Answer, Interface, answer
+from .http import exchange
+from .launch import Launched
+from .provide import Provided
+
+_AGAIN = (429, 500, 502, 503, 504)
+"""Statuses after which a request may be repeated."""
+_BACK_OFF = 0.25
+"""Seconds before the first repetition; each next one waits twice as long."""
+_LONGEST_WAIT = 10.0
+_ENOUGH = 8
+"""Requests in a row that hang, or restarts, after which a server is given up."""
+
+
+class Remote:
+    """A server as a target; see `Target.generate` for the shape of what it gives."""
+
+    def __init__(
+        self,
+        server: Provided,
+        interface: Interface,
+        encode: Callable[[str], Sequence[int]],
+        ref: TargetRef,
+        heard: Callable[[], None],
+    ) -> None:
+        """`encode` gives a prompt's ids; `heard` is called at each answer, as a sign of life."""
+        self._server = server
+        self._interface = interface
+        self._encode = encode
+        self._ref = ref
+        self._heard = heard
+        self._hung = 0
+        self._restarts = 0
+
+    def ask(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Answer]]:
+        """Ask for all cases, in any order."""
+        own = self._server.own
+        if own is None:
+            yield from self._crowd(requests)
+            return
+        if self._ref.slots == 1:
+            yield from ((request, self._alone(own, request)) for request in requests)
+            return
+        since = own.log.end()
+        first = list(self._crowd(requests))
+        n_texts = sum(found.text is not None for _, found in first)
+        noisy = bool(own.log.errors(since, n_texts))
+        for request, found in first:
+            unclear = noisy if found.text is not None else found.end in {End.CLOSED, End.TIMEOUT}
+            if unclear:
+                yield request, self._alone(own, request, found)
+            else:
+                yield request, replace(found, errors=None if found.text is None else ())
+
+    def _crowd(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Answer]]:
+        with ThreadPoolExecutor(self._ref.slots, thread_name_prefix="ask") as pool:
+            asked = {pool.submit(self._patiently, request): request for request in requests}
+            for done in as_completed(asked):
+                self._heard()
+                yield asked[done], done.result()
+
+    def _patiently(self, request: Request) -> Answer:
+        """Ask, unless the server has hung too often or is dead already."""
+        if self._hung >= _ENOUGH:
+            return Answer(End.TIMEOUT, said=f"not asked: {_ENOUGH} requests in a row had hung")
+        if self._server.own is not None and not self._server.own.alive:
+            return Answer(End.CLOSED, said="not asked: the server was dead")
+        found = self._ask(request)
+        self._hung = self._hung + 1 if found.end is End.TIMEOUT else 0
+        return found
+
+    def _ask(self, request: Request) -> Answer:
+        """One case, repeated as long as that may help."""
+        prompt = self._encode(request.case.prompt)
+        body = self._interface.body(request.case, prompt, request.max_tokens)
+        data = json.dumps(body).encode()
+        attempt = 0
+        while True:
+            reply = exchange(
+                self._server.address,
+                "POST",
+                self._interface.path,
+                data,
+                timeout=self._ref.timeout,
+            )
+            found = answer(reply, self._interface)
+            dead = self._server.own is not None and not self._server.own.alive
+            again = found.end is End.CLOSED or found.status in _AGAIN
+            if dead or not again or attempt == self._ref.retries:
+                return found
+            time.sleep(min(reply.retry_after or _BACK_OFF * 2**attempt, _LONGEST_WAIT))
+            attempt += 1
+
+    def _alone(self, own: Launched, request: Request, first: Answer | None = None) -> Answer:
+        """One case while nothing else is asked, of a server that is well; `first` is its answer
+        among others."""
+        self._heard()
+        try:
+            if not own.alive or self._hung:
+                self._restart(own)
+        except PipelineError as error:
+            return Answer(End.CLOSED, said=str(error))
+        since = own.log.end()
+        found = self._ask(request)
+        self._hung = int(found.end is End.TIMEOUT)
+        if found.text is None:
+            if found.end is End.CLOSED and not own.alive:
+                said = f"the server died. Its last words: {own.log.last_words()}"
+                return Answer(End.CRASHED, said=said)
+            return found
+        unlike = first is not None and first.text not in {None, found.text}
+        return replace(found, errors=own.log.errors(since), unlike=unlike)
+
+    def _restart(self, own: Launched) -> None:
+        if self._restarts >= _ENOUGH:
+            raise PipelineError(f"not asked: the server died or hung {_ENOUGH} times before")
+        self._restarts += 1
+        own.restart()

@@ -1,0 +1,141 @@
+"""One HTTP exchange with one address: bounded in time and size, and nothing else is contacted.
+
+No proxy, no redirect, no other host: what a server answers can never send a request elsewhere.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+from ...model.errors import ConfigError
+
+_API_KEY = "BYTE_EXACT_API_KEY"
+"""Environment variable whose value is sent to the address as a bearer token, if it is set."""
+
+_MOST = 16 * 2**20
+"""Bytes of an answer that are read."""
+_CHUNK = 1 << 16
+
+
+class Fault(StrEnum):
+    """Why there is no whole answer."""
+
+    UNREACHED = "unreached"
+    """No connection."""
+    CLOSED = "closed"
+    """The connection broke off before the answer was whole, or carried no HTTP."""
+    TIMEOUT = "timeout"
+    TOO_LONG = "too_long"
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server listens."""
+
+    host: str
+    port: int
+    path: str = ""
+    """What goes before every path, without a slash at its end."""
+    tls: bool = False
+
+    @staticmethod
+    def of(url: str) -> Address:
+        """The address of a URL; raises ConfigError."""
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = parts = None
+        if parts is None or parts.scheme not in {"http", "https"} or not host:
+            raise ConfigError(
+                f"target.url={url} is no address; it looks like http://127.0.0.1:8080."
+            )
+        tls = parts.scheme == "https"
+        return Address(host, port or (443 if tls else 80), parts.path.rstrip("/"), tls)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http{'s' if self.tls else ''}://{host}:{self.port}{self.path}"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back."""
+
+    status: int | None = None
+    """None where no status line came."""
+    body: bytes = b""
+    server: str = ""
+    """What the server calls itself."""
+    retry_after: float | None = None
+    """Seconds after which it wants to be asked again."""
+    fault: Fault | None = None
+    said: str = ""
+    """Of a fault: the system's words."""
+
+
+def exchange(
+    address: Address, method: str, path: str, body: bytes | None = None, *, timeout: float
+) -> Reply:
+    """Ask once; `timeout` is in seconds, for the whole exchange."""
+    until = time.monotonic() + timeout
+    kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
+    connection = kind(address.host, address.port, timeout=timeout)
+    headers = {"Content-Type": "application/json", "Connection": "close"}
+    if key := os.environ.get(_API_KEY):
+        headers["Authorization"] = f"Bearer {key}"
+    reached = False
+    try:
+        connection.connect()
+        reached = True
+        sock = connection.sock
+        connection.request(method, address.path + path, body, headers)
+        _wait(sock, until)
+        response = connection.getresponse()
+        data = _read(sock, response, until)
+        return Reply(
+            status=response.status,
+            body=data,
+            server=response.getheader("Server") or "",
+            retry_after=_seconds(response.getheader("Retry-After")),
+            fault=Fault.TOO_LONG if len(data) > _MOST else None,
+        )
+    except TimeoutError:
+        return Reply(fault=Fault.TIMEOUT, said=f"no answer within {timeout:g} s")
+    except (OSError, http.client.HTTPException) as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        return Reply(fault=Fault.CLOSED if reached else Fault.UNREACHED, said=said)
+    finally:
+        connection.close()
+
+
+def _read(sock: socket.socket, response: http.client.HTTPResponse, until: float) -> bytes:
+    """The body, or a little more than `_MOST` of it; a trickle does not outlast `until`."""
+    data = bytearray()
+    while len(data) <= _MOST:
+        _wait(sock, until)
+        chunk = response.read1(_CHUNK)
+        if not chunk:
+            if response.length:
+                raise http.client.IncompleteRead(b"", response.length)
+            break
+        data += chunk
+    return bytes(data)
+
+
+def _wait(sock: socket.socket, until: float) -> None:
+    """Let the next read take no longer than there is time left."""
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    sock.settimeout(left)
+
+
+def _seconds(header: str | None) -> float | None:
+    return float(header) if header and header.isdecimal() else None

@@ -1,0 +1,271 @@
+"""llguidance's C interface through ctypes: owning handles, and nothing else.
+
+The `llguidance` wheel's extension module exports the same C functions that llama.cpp's bridge
+links against (`parser/llguidance.h`), so a token table goes in here exactly as it does there,
+through `LlgTokenizerInit`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..model.errors import BuilderRefused
+
+_NO_TOKEN = 0xFFFFFFFF
+"""How "no such token" looks once llama.cpp's -1 is stored in an `LlgToken`."""
+
+_TokenizeFn = ctypes.CFUNCTYPE(
+    ctypes.c_size_t,
+    ctypes.c_void_p,
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.POINTER(ctypes.c_uint32),
+    ctypes.c_size_t,
+)
+
+
+class _TokenizerInit(ctypes.Structure):
+    """`LlgTokenizerInit` (version 1, the one the bridge fills in)."""
+
+    _fields_ = (
+        ("vocab_size", ctypes.c_uint32),
+        ("tok_eos", ctypes.c_uint32),
+        ("token_lens", ctypes.c_void_p),
+        ("token_bytes", ctypes.c_void_p),
+        ("tokenizer_json", ctypes.c_char_p),
+        ("tokenize_assumes_string", ctypes.c_bool),
+        ("tokenize_fn", _TokenizeFn),
+        ("use_approximate_greedy_tokenize_fn", ctypes.c_bool),
+        ("tokenize_user_data", ctypes.c_void_p),
+        ("slices", ctypes.c_void_p),
+    )
+
+
+class _ParserLimits(ctypes.Structure):
+    """`LlgParserLimits`."""
+
+    _fields_ = (
+        ("max_items_in_row", ctypes.c_size_t),
+        ("initial_lexer_fuel", ctypes.c_uint64),
+        ("step_lexer_fuel", ctypes.c_uint64),
+        ("step_max_items", ctypes.c_size_t),
+        ("max_lexer_states", ctypes.c_size_t),
+        ("max_grammar_size", ctypes.c_size_t),
+        ("precompute_large_lexemes", ctypes.c_bool),
+        ("verbose_errors", ctypes.c_bool),
+    )
+
+
+class _ConstraintInit(ctypes.Structure):
+    """`LlgConstraintInit`."""
+
+    _fields_ = (
+        ("tokenizer", ctypes.c_void_p),
+        ("log_buffer_level", ctypes.c_uint32),
+        ("log_stderr_level", ctypes.c_uint32),
+        ("ff_tokens_ok", ctypes.c_bool),
+        ("backtrack_ok", ctypes.c_bool),
+        ("limits", _ParserLimits),
+    )
+
+
+def library_path() -> Path:
+    """The shared library in use: the one a worker was told, else that of the installed wheel.
+
+    Nothing is imported to find it.
+    """
+    if told := os.environ.get("BYTE_EXACT_LLGUIDANCE_LIB"):
+        return Path(told)
+    spec = importlib.util.find_spec("llguidance")
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError("llguidance is not installed")
+    folder = Path(next(iter(spec.submodule_search_locations)))
+    return next(path for path in sorted(folder.glob("_lib*")) if path.suffix in {".so", ".pyd"})
+
+
+_lib = ctypes.CDLL(os.fspath(library_path()))
+
+
+def _bind(name: str, restype: Any, *argtypes: Any) -> Any:
+    function = getattr(_lib, name)
+    function.restype, function.argtypes = restype, list(argtypes)
+    return function
+
+
+_P, _I32, _SIZE, _BOOL = ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t, ctypes.c_bool
+_version = _bind("llg_get_version", ctypes.c_char_p)
+_new_tokenizer = _bind("llg_new_tokenizer", _P, _P, _P, _SIZE)
+_free_tokenizer = _bind("llg_free_tokenizer", None, _P)
+_tokenize_bytes = _bind("llg_tokenize_bytes", _SIZE, _P, _P, _SIZE, _P, _SIZE)
+_set_defaults = _bind("llg_constraint_init_set_defaults", None, _P, _P)
+_new_matcher = _bind("llg_new_matcher", _P, _P, ctypes.c_char_p, ctypes.c_char_p)
+_clone_matcher = _bind("llg_clone_matcher", _P, _P)
+_free_matcher = _bind("llg_free_matcher", None, _P)
+_get_error = _bind("llg_matcher_get_error", ctypes.c_char_p, _P)
+_compute_mask = _bind("llg_matcher_compute_mask_into", _I32, _P, _P, _SIZE)
+_own_mask = _bind("llg_matcher_compute_mask", _I32, _P)
+_get_mask = _bind("llg_matcher_get_mask", _P, _P)
+_mask_size = _bind("llg_matcher_get_mask_byte_size", _SIZE, _P)
+_consume = _bind("llg_matcher_consume_token", _I32, _P, ctypes.c_uint32)
+_is_accepting = _bind("llg_matcher_is_accepting", _BOOL, _P)
+_is_stopped = _bind("llg_matcher_is_stopped", _BOOL, _P)
+_ff_tokens = _bind("llg_matcher_compute_ff_tokens", _I32, _P, _P, _SIZE)
+
+
+def version() -> str:
+    """What the library says it is, such as `llguidance@1.9.1 derivre@…`."""
+    return bytes(_version()).decode()
+
+
+class Tokenizer:
+    """An `LlgTokenizer`; raises `BuilderRefused` with llguidance's message.
+
+    `token_bytes` holds one entry per id, special tokens already behind their 0xFF marker.
+    With `tokenize` None llguidance tokenizes greedily (`use_approximate_greedy_tokenize_fn`)
+    and never forces tokens.
+    """
+
+    def __init__(
+        self,
+        token_bytes: Sequence[bytes],
+        *,
+        eos: int,
+        tokenize: Callable[[bytes], list[int]] | None,
+    ) -> None:
+        self.n_tokens = len(token_bytes)
+        self.callback_errors: list[BaseException] = []
+        lens = np.fromiter(map(len, token_bytes), np.uint32, self.n_tokens)
+        arena = b"".join(token_bytes)
+        self._tokenize = tokenize
+        # The callback must live as long as the tokenizer: llguidance keeps the bare pointer.
+        self._callback = _TokenizeFn(self._call) if tokenize else _TokenizeFn()
+        init = _TokenizerInit(
+            vocab_size=self.n_tokens,
+            tok_eos=eos & _NO_TOKEN,
+            token_lens=lens.ctypes.data,
+            token_bytes=ctypes.cast(ctypes.c_char_p(arena), _P),
+            tokenize_assumes_string=True,
+            tokenize_fn=self._callback,
+            use_approximate_greedy_tokenize_fn=tokenize is None,
+        )
+        message = ctypes.create_string_buffer(1024)
+        self._handle: int | None = _new_tokenizer(ctypes.byref(init), message, len(message))
+        if not self._handle:
+            raise BuilderRefused(message.value.decode("utf-8", "replace"))
+
+    def _call(self, _: int | None, data: int | None, size: int, out: Any, room: int) -> int:
+        try:
+            assert self._tokenize is not None
+            ids = self._tokenize(ctypes.string_at(data, size) if data and size else b"")
+        except BaseException as error:  # must not travel through C: kept for the caller to see
+            self.callback_errors.append(error)
+            return 0
+        for i, token in enumerate(ids[:room]):
+            out[i] = token
+        return len(ids)
+
+    def tokenize(self, data: bytes) -> list[int]:
+        """Bytes to ids as the engine does it (`llg_tokenize_bytes`)."""
+        room = (ctypes.c_uint32 * (len(data) + 1))()
+        n = _tokenize_bytes(self.handle, data, len(data), room, len(room))
+        return room[:n]
+
+    @property
+    def handle(self) -> int:
+        """The `LlgTokenizer *`; raises once it is closed."""
+        if not self._handle:
+            raise RuntimeError("the tokenizer is closed")
+        return self._handle
+
+    def close(self) -> None:
+        """Free the tokenizer; every matcher made of it must be closed before."""
+        if self._handle:
+            _free_tokenizer(self._handle)
+            self._handle = None
+
+
+class Matcher:
+    """An `LlgMatcher`: one grammar over one tokenizer, in one state.
+
+    A grammar that does not compile gives a matcher with `error` set, as in C.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, kind: str, data: str) -> None:
+        init = _ConstraintInit()
+        _set_defaults(ctypes.byref(init), tokenizer.handle)
+        init.log_stderr_level = 0
+        init.limits.verbose_errors = False  # else errors carry the parser's state, timings included
+        self._adopt(tokenizer, _new_matcher(ctypes.byref(init), kind.encode(), _c_text(data)))
+
+    def _adopt(self, tokenizer: Tokenizer, handle: int) -> None:
+        self._tokenizer = tokenizer  # keeps the tokenize callback alive
+        self._handle: int | None = handle
+        self._words = _mask_size(handle) // 4 if self.error is None else 0
+
+    def clone(self) -> Matcher:
+        """A matcher of its own in the same state."""
+        twin = Matcher.__new__(Matcher)
+        twin._adopt(self._tokenizer, _clone_matcher(self._handle))
+        return twin
+
+    @property
+    def error(self) -> str | None:
+        """Why the matcher is dead, without the traces behind the message; None while it lives."""
+        message = _get_error(self._handle)
+        return None if message is None else message.decode("utf-8", "replace").split("\n<")[0]
+
+    def mask(self) -> npt.NDArray[np.uint32] | None:
+        """The allowed tokens, one bit an id, shape (ceil(n_tokens / 32),); None on error."""
+        if self._words * 32 < self._tokenizer.n_tokens:
+            return None
+        mask = np.empty(self._words, np.uint32)
+        failed = _compute_mask(self._handle, mask.ctypes.data, mask.nbytes)
+        return None if failed else mask
+
+    def allows(self, token: int) -> bool | None:
+        """Compute the mask and look at one bit of it where it lies; None on error.
+
+        A mask that nobody else reads need not be copied, which can cost as much as computing it.
+        """
+        if self._words * 32 < self._tokenizer.n_tokens or _own_mask(self._handle):
+            return None
+        word = ctypes.c_uint32.from_address(_get_mask(self._handle) + 4 * (token >> 5))
+        return bool(word.value >> (token & 31) & 1)
+
+    def consume(self, token: int) -> bool:
+        """Advance by one token; False when it is refused, which kills the matcher."""
+        return _consume(self._handle, token) == 0
+
+    def accepting(self) -> bool:
+        """Whether the text so far is complete."""
+        return bool(_is_accepting(self._handle))
+
+    def stopped(self) -> bool:
+        """Whether only the end is left; also true after an error."""
+        return bool(_is_stopped(self._handle))
+
+    def forced(self) -> list[int]:
+        """Tokens the grammar and the tokenization leave no choice about; empty under greedy."""
+        room = (ctypes.c_uint32 * 256)()
+        n = _ff_tokens(self._handle, room, len(room))
+        return room[:n] if n > 0 else []
+
+    def close(self) -> None:
+        """Free the matcher; harmless when done twice."""
+        if self._handle:
+            _free_matcher(self._handle)
+            self._handle = None
+
+
+def _c_text(data: str) -> bytes:
+    if "\0" in data:
+        raise ValueError("a grammar with a NUL character cannot pass through a C string")
+    return data.encode()

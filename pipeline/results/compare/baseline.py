@@ -1,0 +1,143 @@
+"""The baseline: one verdict per cell in a small sorted text file, for a readable diff in review.
+
+Lines that begin with `#` say what the verdicts were made with. A baseline is a ratchet:
+improvements are taken in on request, regressions only when told.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import polars as pl
+
+from ...model.errors import CompareError, ResultsError
+from ...model.verdicts import Verdict
+from ..tables import parquet, schemas
+from . import side as compare_side
+from .side import CELLS, KEY, Asked, Side, checked, narrowed
+
+_FORMAT = 1
+_MARK = "# byte-exact baseline, format "
+"""How a baseline begins; its format's number follows, and then whatever a version adds."""
+_FIRST = f"{_MARK}{_FORMAT}; written by `python -m pipeline baseline save`"
+_WIDTH = max(len(verdict.value) for verdict in Verdict)
+_NOT_KEPT = ("byte-exact", "commit", "devices", "python")
+"""Versions that change from machine to machine; they would make every save a diff."""
+
+
+def lines(side: Side) -> list[str]:
+    """A run's verdicts as the lines of a baseline file."""
+    if "repeat" in side.cells.columns and side.cells["repeat"].drop_nulls().len():
+        raise CompareError(
+            f"{side.name} holds sampled repeats; a baseline keeps one verdict a cell. "
+            "Save a run without repeats."
+        )
+    return [f"{line}\n" for line in _lines(side)]
+
+
+def _lines(side: Side) -> Iterator[str]:
+    yield _FIRST
+    yield f"# schema {schemas.SCHEMA_VERSION}"
+    for name, value in sorted(side.versions.items()):
+        if name not in _NOT_KEPT and not name.endswith(" library"):
+            yield f"# version {name} = {value}"
+    for name, value in sorted(side.settings.items()):
+        yield f"# setting {name} = {value}"
+    yield f"# cells {side.cells.height}"
+    for (kind, name), digest in compare_side.digests(side.cells).items():
+        yield f"# {kind} {name} = {digest}"
+    for key, verdict in side.cells.select("cell_key", "verdict").sort("cell_key").iter_rows():
+        yield f"{verdict:{_WIDTH}}  {key}"
+
+
+def load(path: Path, asked: Asked) -> Side:
+    """Read a baseline as a side of a comparison."""
+    side = read(path)
+    return Side(
+        name=side.name,
+        folder=None,
+        part=asked.part(),
+        cells=narrowed(side.cells, asked, str(path)),
+        versions=side.versions,
+        settings=side.settings,
+        digests=side.digests,
+    )
+
+
+def read(path: Path) -> Side:
+    """Read a baseline file; anything in it that is not one is refused with its line."""
+    try:
+        there = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise CompareError(
+            f"There is no baseline {path}; make one with `python -m pipeline baseline save`."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CompareError(f"The baseline {path} cannot be read: {error}.") from None
+    said = re.match(rf"{_MARK}(\d+)\b", there[0] if there else "")
+    if said is None or int(said[1]) != _FORMAT:
+        have = f"has format {said[1]}" if said else "is not a byte-exact baseline"
+        raise CompareError(f"{path} {have}; this byte-exact reads format {_FORMAT}. Save it anew.")
+    versions: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    digests: dict[tuple[str, str], str] = {}
+    rows: list[tuple[str, str]] = []
+    said_cells = ""
+    for number, line in enumerate(there[1:], start=2):
+        if head := re.fullmatch(r"# (\w+) (.+?)(?: = (.*))?", line):
+            kind, name, value = head[1], head[2], head[3] or ""
+            if kind == "schema" and not (name.isdecimal() and parquet.readable(int(name))):
+                raise CompareError(
+                    f"{path} is of schema version {name}; this byte-exact reads version "
+                    f"{schemas.SCHEMA_VERSION}. Save it anew."
+                )
+            if kind == "version":
+                versions[name] = value
+            elif kind == "setting":
+                settings[name] = value
+            elif kind == "cells":
+                said_cells = name
+            elif kind != "schema":
+                digests[kind, name] = value
+        elif cell := re.fullmatch(r"([a-z_]+) +([^/]+(?:/[^/]+){5})", line):
+            rows.append((cell[1], cell[2]))
+        elif line.strip():
+            raise CompareError(
+                f"{path}, line {number}: is neither `verdict  cell_key` nor `# …`: the file was "
+                "cut short, or a merge left it. Mend it, or save the baseline anew."
+            )
+    if said_cells != str(len(rows)):
+        raise CompareError(
+            f"{path} says it holds {said_cells or 'no'} cells, but has {len(rows)} lines: it was "
+            "cut short or merged by hand. Save the baseline anew."
+        )
+    return Side(path.name, None, {}, _cells(rows, path), versions, settings, digests)
+
+
+def _cells(rows: list[tuple[str, str]], path: Path) -> pl.DataFrame:
+    """The lines as cells; all a baseline does not know is null."""
+    kinds = schemas.SCHEMAS["cells"]
+    names = [key.split("/") for _, key in rows]
+    columns: dict[str, list[str]] = {
+        name: [parts[place] for parts in names] for place, name in enumerate(KEY)
+    }
+    columns |= {"cell_key": [key for _, key in rows], "verdict": [verdict for verdict, _ in rows]}
+    cells = pl.DataFrame(columns, schema={name: kinds[name] for name in columns})
+    cells = cells.with_columns(
+        pl.lit(None, dtype=kinds[name]).alias(name) for name in CELLS if name not in columns
+    )
+    return checked(cells.select(CELLS), str(path))
+
+
+def write(path: Path, content: Iterable[str]) -> None:
+    """Put the file in place, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(content)
+        temporary.replace(path)
+    except OSError as error:
+        raise ResultsError(f"{path} cannot be written: {error.strerror}.") from None

@@ -1,0 +1,36 @@
+"""A comparison as files: two Parquet tables, Markdown, JUnit XML and JSON. Pure rendering."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ....model.errors import ResultsError
+from ...tables import parquet
+from ..baseline import write
+from ..comparison import Comparison
+from . import junit, markdown, record
+
+__all__ = ["FILES", "console", "github", "words", "write_all"]
+
+FILES = (
+    "comparison.parquet",
+    "differences.parquet",
+    "comparison.md",
+    "comparison.xml",
+    "comparison.json",
+)
+
+
+def write_all(comparison: Comparison, out: Path, fail_on: str) -> None:
+    """Write every form of a comparison into a folder, each file whole or not at all."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        parquet.write(comparison.cells, out / "comparison.parquet")
+        parquet.write(comparison.tables, out / "differences.parquet")
+    except OSError as error:
+        raise ResultsError(
+            f"{out} cannot be written: {error.strerror}. Choose another folder with out=…."
+        ) from None
+    write(out / "comparison.md", [markdown.text(comparison, fail_on)])
+    write(out / "comparison.xml", junit.lines(comparison))
+    write(out / "comparison.json", record.lines(comparison, fail_on))

@@ -1,0 +1,193 @@
+"""The two sides of a comparison: which run, which part of it, and whether it is whole.
+
+A side is a folder, a run by its name, the `latest` run, or the `baseline`; all of it or one
+builder or target of it. A run that was not closed, or whose tables are not what its manifest says,
+is refused here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ...model.errors import CompareError
+from ...model.verdicts import Verdict
+from ..tables import parquet
+from ..tables.run_folder import closed, find, whole
+
+KEY = ("target", "model", "tokenizer", "builder", "suite", "case")
+"""The names that make a `cell_key`, in its order."""
+
+PARTS = ("target", "builder")
+"""The names by which two parts of one run can be compared."""
+
+CELLS = (
+    *KEY,
+    *("cell_key", "cell_hash", "verdict", "cause", "output", "reason"),
+    *("culprit_step", "lost_at_step"),
+    *("model_sha256", "vocab_hash", "grammar_hash", "case_hash", "seed"),
+)
+"""The columns of `cells` that are compared."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A side as it was asked for."""
+
+    run: str
+    builder: str | None = None
+    target: str | None = None
+
+    def part(self) -> dict[str, str]:
+        """The part of the run: a value for each name that narrows it."""
+        named = {"target": self.target, "builder": self.builder}
+        return {name: value for name, value in named.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side, whole and readable."""
+
+    name: str
+    """What people call it: the run's folder name, or the baseline's file."""
+    folder: Path | None
+    """None for a baseline, which has verdicts only."""
+    part: Mapping[str, str]
+    cells: pl.DataFrame
+    versions: Mapping[str, str]
+    """Everything that made the run, by name."""
+    settings: Mapping[str, str]
+    """What was set that decides outcomes, by key; must be alike on both sides."""
+    digests: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    """For a baseline: (`suite`, `vocabulary` or `model`; its name) → hash, see `digests`."""
+    rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many rows each table has, as the closing record says; none for a baseline."""
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A table of the run beside its cells, of this side's part only."""
+        assert self.folder is not None
+        rows = whole(self.folder, name, self.rows[name])
+        for part, value in self.part.items():
+            if part in rows.columns:
+                rows = rows.filter(pl.col(part) == value)
+        return rows
+
+    @property
+    def label(self) -> str:
+        """The name and the part."""
+        return ", ".join([self.name, *(f"{name} {value}" for name, value in self.part.items())])
+
+
+def load(asked: Asked, results_dir: Path) -> Side:
+    """Read a run as a side."""
+    folder = find(asked.run, results_dir)
+    manifest = closed(folder)
+    there = parquet.scan(folder, "cells").collect_schema().names()
+    columns = [*CELLS, *({"repeat"} & set(there))]
+    cells = whole(folder, "cells", manifest["rows"].get("cells"), columns)
+    builders = _builders(folder, manifest) if asked.builder else ()
+    return Side(
+        name=folder.name,
+        folder=folder,
+        part=asked.part(),
+        cells=narrowed(checked(cells, str(folder)), asked, str(folder), builders),
+        versions=_versions(manifest),
+        settings=_settings(manifest),
+        rows=manifest["rows"],
+    )
+
+
+def _builders(folder: Path, manifest: dict[str, Any]) -> set[str]:
+    """The builders whose tables were audited or replayed."""
+    named = [
+        whole(folder, table, manifest["rows"][table], ["builder"])["builder"]
+        for table in ("tokenizers", "replay")
+        if table in manifest["rows"]
+    ]
+    return {builder for column in named for builder in column}
+
+
+def checked(cells: pl.DataFrame, where: str) -> pl.DataFrame:
+    """Cells with known verdicts and each there once; anything else is refused."""
+    strange = set(cells["verdict"].unique().to_list()) - {verdict.value for verdict in Verdict}
+    if strange:
+        raise CompareError(f"{where} holds unknown verdicts: {sorted(map(str, strange))}.")
+    identity = ["cell_key", *(["repeat"] if "repeat" in cells.columns else [])]
+    twice = cells.filter(cells.select(identity).is_duplicated())["cell_key"].unique().sort()
+    if twice.len():
+        raise CompareError(
+            f"{where} holds {twice.len()} cells more than once, such as {twice[0]}; "
+            "which of them counts cannot be known. Make the run anew."
+        )
+    return cells
+
+
+def narrowed(
+    cells: pl.DataFrame, asked: Asked, where: str, builders: Iterable[str] = ()
+) -> pl.DataFrame:
+    """Only the cells of the builder or target that was asked for; `builders` are in other tables,
+    so that a run without cells has them too."""
+    for name, value in asked.part().items():
+        there = {*cells[name].to_list(), *(builders if name == "builder" else ())}
+        if value not in there:
+            raise CompareError(
+                f"{where} has no {name} {value!r}; there is {', '.join(sorted(there)) or 'none'}."
+            )
+        cells = cells.filter(pl.col(name) == value)
+    return cells
+
+
+def digests(cells: pl.DataFrame, cases: pl.DataFrame | None = None) -> dict[tuple[str, str], str]:
+    """One short hash for the definition of each suite, each vocabulary and each model.
+
+    With `cases` (suite, case), a suite's hash is made of these cases only. A suite has none where
+    the definition of some case is not known, as of a case that no process lived to begin.
+    """
+    if cases is not None:
+        cells = cells.join(cases.unique(), on=["suite", "case"], how="semi")
+    found: dict[tuple[str, str], str] = {}
+    for (suite,), group in cells.group_by("suite", maintain_order=True):
+        defined = group.select("case", "case_hash").unique().sort("case", "case_hash")
+        known = defined.drop_nulls("case_hash")
+        if known["case"].n_unique() == defined["case"].n_unique():
+            found["suite", str(suite)] = _short(json.dumps(known.rows()).encode())
+    for kind, name, column in (
+        ("vocabulary", pl.col("tokenizer"), "vocab_hash"),
+        ("model", pl.concat_str("model", "tokenizer", separator="/"), "model_sha256"),
+    ):
+        hashed = cells.filter(pl.col(column).is_not_null()).select(name.alias("name"), column)
+        for (named,), group in hashed.group_by("name", maintain_order=True):
+            hashes = sorted(set(group[column].to_list()))
+            found[kind, str(named)] = _short(",".join(hashes).encode())
+    return dict(sorted(found.items()))
+
+
+def _short(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _versions(manifest: dict[str, Any]) -> dict[str, str]:
+    found = {str(name): str(value) for name, value in manifest.get("versions", {}).items()}
+    for name in ("engine", "devices"):
+        found[name] = ", ".join(manifest.get(name) or []) or "none"
+    libraries: dict[str, str] = manifest.get("libraries") or {}
+    found |= {f"{name} library": str(value)[:16] for name, value in libraries.items()}
+    return found | {"commit": manifest.get("commit") or "none"}
+
+
+def _settings(manifest: dict[str, Any]) -> dict[str, str]:
+    """Everything set but the choice of suites and cases, which shows in the cells themselves."""
+    found = {"stages": ",".join(manifest.get("stages", []))}
+    groups: dict[str, dict[str, object]] = manifest.get("settings", {})
+    for group, values in groups.items():
+        if group != "grammar":
+            found |= {
+                f"{group}.{key}": json.dumps(value).strip('"') for key, value in values.items()
+            }
+    return found

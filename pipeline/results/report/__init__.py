@@ -1,0 +1,140 @@
+"""The dashboard: tables and a comparison → a static site that opens from the file system.
+
+Pure rendering: it reads what `run` and `compare` wrote, judges nothing and changes nothing.
+
+    run_view     the run, as far as it is there; what is missing, in words
+    verdict_looks, headline
+                 verdicts as colours and shapes; the run in one sentence, what to do next
+    overview, matrix, cells, tokens, released, replay, changes, trend
+                 one kind of page each: tables → a `site.Page`
+    charts       the plots
+    row_budget   rows that fit a page
+    site         pages → files, scripts inlined, under a policy that lets nothing else run
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...model.errors import ReportError
+from ...system.rerun import Recipe
+from ...system.text import visible
+from ..compare.comparison import Comparison
+from . import cells, changes, matrix, overview, released, replay, tokens, trend, verdict_looks
+from .run_view import Found
+from .site import Page, Site
+
+__all__ = ["NAVIGATION", "build", "run_view"]
+
+_MARK = "byte-exact report"
+"""What the first page of a report says of itself; only a folder with it is written over."""
+
+NAVIGATION = (
+    ("index.html", "Overview"),
+    ("matrix.html", "Matrix"),
+    ("tokens.html", "Token tables"),
+    (released.FILE, "Field"),
+    (replay.FILE, "Replay"),
+    (changes.FILE, "Before and after"),
+    ("trend.html", "Trend"),
+)
+
+
+def build(
+    run: Found,
+    results: Path,
+    comparison: Comparison | None,
+    known: Mapping[str, frozenset[str]],
+    out: Path,
+) -> list[Path]:
+    """Write the site of a run into `out`, in the place of an earlier report; its files.
+
+    `results` is where the trend looks for runs; `known` has the names that the command line takes
+    (see `rerun`). Raises ReportError where `out` holds anything else than a report.
+    """
+    _replaceable(out)
+    fresh = out.with_name(f".{out.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    try:
+        fresh.mkdir(parents=True)
+        pages = list(_pages(run, results, comparison, known))  # reading may add to what is missing
+        site = Site(fresh, _common(run))
+        written = [site.write(page).relative_to(fresh) for page in pages]
+        shutil.rmtree(out, ignore_errors=True)
+        fresh.replace(out)
+    except OSError as error:
+        raise ReportError(
+            f"{error.filename or out} cannot be written: {error.strerror}. "
+            "Choose another folder with out=…."
+        ) from None
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return [out / file for file in written]
+
+
+def _pages(
+    run: Found, results: Path, comparison: Comparison | None, known: Mapping[str, frozenset[str]]
+) -> Iterator[Page]:
+    suites = run.recorded("settings", "grammar", "suites")
+    made = cells.transcripts(run, Recipe.of(suites, known))
+    yield overview.page(run, made, compared=comparison is not None)
+    yield matrix.page(run, made)
+    yield from tokens.pages(run)
+    yield released.page(run)
+    yield replay.page(run)
+    yield changes.page(run, made, comparison)
+    yield trend.page(results)
+    yield from cells.pages(run, made, _reproducers(run))
+
+
+def _reproducers(run: Found) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The reproducers by tokenizer and builder; their texts escaped but for the line ends."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in run.table("reproducers").iter_rows(named=True):
+        shown = {
+            "name": visible(row["name"], 120),
+            "verdict": visible(row["verdict"], 60),
+            "kind": visible(row["kind"], 60).replace("_", " "),
+            "suite_file": released.lines(row["suite_file"]),
+            "report": released.lines(row["report"]),
+        }
+        found.setdefault((row["tokenizer"], row["builder"]), []).append(shown)
+    return found
+
+
+def _common(run: Found) -> dict[str, Any]:
+    """What every page shows."""
+    versions = run.recorded("versions")
+    return {
+        "mark": _MARK,
+        "navigation": NAVIGATION,
+        "run": visible(run.name, 120),
+        "notes": list(dict.fromkeys(run.notes)),
+        "versions": {
+            name: visible(str(versions[package]), 40)
+            for name, package in (
+                ("llama-cpp-python", "llama-cpp-python"),
+                ("llguidance", "llguidance"),
+                ("byte-exact", "byte-exact"),
+            )
+            if package in versions
+        },
+        "looks": verdict_looks.catalogue(),
+    }
+
+
+def _replaceable(out: Path) -> None:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    first = out / "index.html"
+    if (
+        not first.is_file()
+        or _MARK not in first.read_text(encoding="utf-8", errors="replace")[:2000]
+    ):
+        raise ReportError(
+            f"{out} holds something else than a report, which would be lost. "
+            "Choose another folder with out=…."
+        )

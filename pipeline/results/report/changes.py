@@ -1,0 +1,124 @@
+"""Before and after: what flipped first, then everything else that is not as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from ...system.text import visible
+from ..compare.comparison import Comparison
+from ..compare.formats import words
+from ..compare.pairing import STILL, WORSE, Change
+from ..summary.console import by_builder
+from .cells import Transcripts, name_of
+from .row_budget import Index, Rows
+from .run_view import REPEAT, Found
+from .site import TABLE, Page
+
+FILE = "changes.html"
+
+_CALLED = {
+    Change.REGRESSED: "regressed",
+    Change.FAILURE_WORSE: "changed",
+    Change.REMOVED: "removed",
+    Change.ADDED: "added",
+    Change.FAILURE_BETTER: "changed",
+    Change.FIXED: "fixed",
+}
+"""What the filters call a change; an output that changed under the same verdict is `changed`."""
+
+_FILTERS = ("regressed", "fixed", "changed", "added", "removed")
+_FINDINGS = 300
+
+
+def page(run: Found, made: Transcripts, comparison: Comparison | None) -> Page:
+    """`changes.html`; without a comparison it says how to ask for one."""
+    title = "Before and after"
+    if comparison is None:
+        empty: dict[str, Any] = {"comparison": None, "example": _example(run)}
+        return Page(FILE, "changes.html", title, empty)
+    shared = Index()
+    rows = Rows(_rows(comparison, run, made, shared))
+    counts: dict[str, int] = dict.fromkeys(_FILTERS, 0)
+    for change in Change:
+        if change not in STILL:
+            counts[_CALLED[change]] += comparison.count(change)
+    counts["changed"] += comparison.cells.filter(_only_output()).height
+    findings = list(words.findings(comparison))
+    return Page(
+        file=FILE,
+        template="changes.html",
+        title=title,
+        needs=(TABLE,),
+        script="changes",
+        values={
+            "comparison": {
+                "before": visible(comparison.before.label, 120),
+                "after": visible(comparison.after.label, 120),
+                "n_worse": comparison.n_worse,
+                "n_tables_worse": comparison.n_tables_worse,
+                "sentence": words.sentence(comparison),
+                "versions": words.versions(comparison),
+                "allowed": [visible(f"{d.kind}: {d.text}", 400) for d in comparison.allowed],
+                "hints": [visible(hint, 400) for hint in comparison.hints],
+                "rates": words.rates(comparison),
+                "findings": [visible(f.line, 500) for f in findings[:_FINDINGS]],
+                "findings_left_out": max(0, len(findings) - _FINDINGS),
+            },
+            "counts": counts,
+            "rows": rows,
+            "data": {"shared": shared.values, "files": [file.path for file in made.files]},
+        },
+    )
+
+
+def _only_output() -> pl.Expr:
+    return pl.col("output_changed") & pl.col("change").is_in([c.value for c in STILL])
+
+
+def _rows(
+    comparison: Comparison, run: Found, made: Transcripts, shared: Index
+) -> Iterator[list[Any]]:
+    """[change, worse, place, verdict before, after, cause before, after, why, [link, …]]."""
+    cells = comparison.cells
+    moved = ~pl.col("change").is_in([c.value for c in STILL])
+    for part in (cells.filter(moved), cells.filter(_only_output())):
+        for row in part.iter_rows(named=True):
+            change = Change(row["change"])
+            yield [
+                shared[_CALLED.get(change, "changed")],
+                int(change in WORSE),
+                words.place(row, comparison),
+                *(row[f"verdict_{end}"] or 0 for end in ("before", "after")),
+                *(shared[row[f"cause_{end}"] or ""] for end in ("before", "after")),
+                words.why(row),
+                list(_links(row, comparison, run, made)),
+            ]
+
+
+def _links(
+    row: dict[str, Any], comparison: Comparison, run: Found, made: Transcripts
+) -> Iterator[list[Any]]:
+    """[`before` or `after`, its file, its place in the file] where that side is the run shown."""
+    for end, side in (("before", comparison.before), ("after", comparison.after)):
+        if side.folder is None or side.folder != run.folder:
+            continue
+        name = name_of({REPEAT: None} | row | dict(side.part))
+        builder = side.part.get("builder", row["builder"])
+        if (name, builder) in made.where:
+            href = made.href(name, builder)
+            yield [end, made.where[name, builder][0], href.partition("#")[2]]
+
+
+def _example(run: Found) -> list[str]:
+    """Commands that fill this page."""
+    builders = by_builder(run.cells)
+    of_run = f"run={run.name or 'latest'}"
+    first, second = builders[:2] if len(builders) > 1 else ("unfixed", "fixed")
+    return [
+        f"python -m pipeline report {of_run} before.builder={first} after.builder={second}",
+        "python -m pipeline report before.run=baseline after.run=latest",
+        "python -m pipeline report before.run=MONDAY after.run=latest",
+    ]

@@ -1,0 +1,176 @@
+"""The first page: what was run, what came out, which token did it, what to do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from ...system.text import visible
+from ..summary import audit, console
+from ..summary import replay as summary_replay
+from ..summary.replay import REPLAYED
+from . import headline
+from .cells import Transcripts, name_of
+from .run_view import Found
+from .site import Page
+from .verdict_looks import look, worst_first
+
+_CULPRITS = 8
+_REASONS = 6
+
+
+def page(run: Found, made: Transcripts, compared: bool) -> Page:
+    """`index.html`."""
+    cells = run.cells
+    return Page(
+        file="index.html",
+        template="index.html",
+        title="Overview",
+        values={
+            "headline": headline.headline(run),
+            "detail": headline.detail(run),
+            "steps": list(headline.next_steps(run, compared)),
+            "bars": [_bar(cells, builder) for builder in console.by_builder(cells)],
+            "culprits": _culprits(run, made),
+            "worst": _worst(cells, made),
+            "grids": list(_grids(run)),
+            "facts": _facts(run),
+        },
+    )
+
+
+def _bar(cells: pl.DataFrame, builder: str) -> dict[str, Any]:
+    """One builder's verdicts, worst first, with their counts."""
+    mine = cells.filter(builder=builder)
+    counts = dict(mine["verdict"].value_counts().iter_rows())
+    return {
+        "builder": visible(builder, 80),
+        "n": mine.height,
+        "ok": counts.get("ok", 0),
+        "verdicts": [(look(name), counts[name]) for name in worst_first(list(counts))],
+    }
+
+
+def _culprits(run: Found, made: Transcripts) -> list[dict[str, Any]]:
+    """The tokens on which grammars were left or constraints lost, by how many cells each broke."""
+    broken = run.cells.with_columns(step=pl.coalesce("culprit_step", "lost_at_step")).filter(
+        (pl.col("verdict") != "ok") & pl.col("step").is_not_null()
+    )
+    steps = run.table("steps").select("cell_key", "step", "token", "true", "claimed")
+    did = broken.join(steps, on=["cell_key", "step"], how="inner", maintain_order="left")
+    by = ["tokenizer", "builder", "token", "true", "claimed"]
+    found = did.group_by(by, maintain_order=True).agg(pl.len().alias("n"), pl.all().first())
+    found = found.sort("n", descending=True, maintain_order=True).head(_CULPRITS)
+    return [
+        {
+            "token": row["token"],
+            "true": visible(row["true"], 60),
+            "claimed": visible(row["claimed"], 60),
+            "told": row["claimed"] is not None,
+            "wrong": row["true"] != row["claimed"],
+            "tokenizer": visible(row["tokenizer"], 60),
+            "builder": visible(row["builder"], 60),
+            "n": row["n"],
+            "look": look(row["verdict"]),
+            "href": made.href(name_of(row), row["builder"]),
+            "case": visible(f"{row['suite']}/{row['case']}", 80),
+        }
+        for row in found.iter_rows(named=True)
+    ]
+
+
+def _worst(cells: pl.DataFrame, made: Transcripts) -> list[dict[str, Any]]:
+    """The worst cells, at most one of each verdict, cause, tokenizer and builder."""
+    failed = cells.filter(pl.col("verdict") != "ok").unique(
+        ["verdict", "cause", "tokenizer", "builder"], keep="first", maintain_order=True
+    )
+    rows = sorted(failed.iter_rows(named=True), key=lambda row: -look(row["verdict"]).badness)
+    return [
+        {
+            "look": look(row["verdict"]),
+            "cause": visible(row["cause"], 40),
+            "href": made.href(name_of(row), row["builder"]),
+            "where": visible(f"{row['suite']}/{row['case']}", 80),
+            "who": visible(f"{row['tokenizer']} under {row['builder']}", 80),
+            "reason": visible(row["reason"], 240),
+        }
+        for row in rows[:_REASONS]
+    ]
+
+
+def _grids(run: Found) -> list[dict[str, Any]]:
+    """The tables of the console, each with what is said where it is empty."""
+    cells, tokenizers, states = run.cells, run.table("tokenizers"), run.table("states")
+    extra = [
+        _grid(title, "", rows, "")
+        for title, rows in (
+            (console.GREEDY, console.greedy_loses(cells)),
+            (console.ENFORCED, console.enforcement(cells)),
+            (REPLAYED, _replayed(run)),
+        )
+        if rows
+    ]
+    always = [
+        _grid(
+            console.GENERATED,
+            console.NOTE,
+            console.section8(cells) if cells.height else [],
+            "This run generated nothing: it has no cells.",
+        ),
+        _grid(
+            audit.AUDITED,
+            "wrong: the builder's bytes are not those that llama.cpp emits",
+            audit.audited(tokenizers, run.table("masks")) if tokenizers.height else [],
+            "This run has no token tables: a target behind a server shows none, and the stage "
+            "audit may have been left out.",
+        ),
+        _grid(
+            audit.PROVED,
+            "every mask against what is truly legal, from bytes alone",
+            audit.proved(states, run.table("walks")) if states.height else [],
+            "No mask of this run was judged: a server shows none, and engine.oracle or "
+            "audit.walks may have been off.",
+        ),
+    ]
+    return [*always[:1], *extra, *always[1:]]
+
+
+def _replayed(run: Found) -> list[list[str]]:
+    replay = run.table("replay")
+    return summary_replay.rows(replay, run.table("replay_times")) if replay.height else []
+
+
+def _grid(title: str, note: str, rows: list[list[str]], empty: str) -> dict[str, Any]:
+    shown = [[visible(cell, 300) for cell in row] for row in rows]
+    return {"title": title, "note": note, "head": shown[:1], "rows": shown[1:], "empty": empty}
+
+
+def _facts(run: Found) -> list[tuple[str, str]]:
+    """What was run and with what, as the closing record says."""
+    record, cells = run.manifest, run.cells
+    versions, volatile = run.recorded("versions"), run.recorded("volatile")
+    named = {
+        "run": run.name,
+        "finished": volatile.get("finished"),
+        "llama.cpp": versions.get("llama-cpp-python"),
+        "llguidance": versions.get("llguidance"),
+        "engine": ", ".join(record.get("engine") or []),
+        "byte-exact": versions.get("byte-exact"),
+        "commit": record.get("commit"),
+        "devices": ", ".join(record.get("devices") or []),
+        "stages": ", ".join(record.get("stages") or []),
+        "refused": "; ".join(record.get("refused") or []),
+        "rows lost": record.get("lost") or None,
+    }
+    for part in ("target", "model", "tokenizer", "suite"):
+        names = cells[part].unique().sort().to_list() if cells.height else []
+        more = f" and {len(names) - 12} more" if len(names) > 12 else ""
+        named[f"{part}s"] = ", ".join(names[:12]) + more
+    engine = run.recorded("settings", "engine")
+    named |= {f"engine.{key}": value for key, value in engine.items()}
+    shown = ("run", "finished", "targets", "models", "tokenizers", "suites")
+    order = [*shown, *(name for name in named if name not in shown)]
+    return [
+        (name, visible(str(named[name]), 300)) for name in order if named[name] not in (None, "")
+    ]

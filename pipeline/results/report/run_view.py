@@ -1,0 +1,135 @@
+"""The run that a report is about, read as far as it is there; what is missing is said, not hidden.
+
+Comparing refuses what is not whole (`compare.side`); a report shows it with the gaps named, because
+people look here to see what became of a run.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ...model.errors import CompareError, TablesError
+from ...model.verdicts import Verdict
+from ...system.text import visible
+from ..tables import parquet, run_folder, schemas
+
+REPEAT = "repeat"
+"""The column of `cells` that tells sampled repeats apart, where there are any."""
+
+
+@dataclass
+class Found:
+    """A run, or what is left of one."""
+
+    name: str
+    """The folder's name; empty where there is no run at all."""
+    folder: Path | None
+    """Where the tables are read from."""
+    manifest: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The closing record; empty where the run was not closed."""
+    notes: list[str] = field(default_factory=list[str])
+    """What is missing, for every page."""
+    _read: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A table; without rows where it is not there or cannot be read, which `notes` then say."""
+        if name not in self._read:
+            self._read[name] = self._table(name)
+        return self._read[name]
+
+    def _table(self, name: str) -> pl.DataFrame:
+        if self.folder is None:
+            return pl.DataFrame(schema=schemas.SCHEMAS[name])
+        rows = self.recorded("rows")
+        if self.manifest and name not in rows:
+            return pl.DataFrame(schema=schemas.SCHEMAS[name])  # made before there was such a table
+        try:
+            found = parquet.read(self.folder, name)
+        except TablesError as error:
+            self.notes.append(visible(str(error).replace(f"{self.folder}/", ""), 400))
+            return pl.DataFrame(schema=schemas.SCHEMAS[name])
+        if self.manifest and found.height != rows[name]:
+            self.notes.append(
+                f"{name}.parquet holds {found.height:,} rows, the closing record says "
+                f"{rows[name]:,}: a file of another run, or cut short."
+            )
+        return found
+
+    def recorded(self, *keys: str) -> dict[str, Any]:
+        """A part of the closing record by its keys, outermost first; empty where it is not told."""
+        found: dict[str, Any] = self.manifest
+        for key in keys:
+            found = found.get(key) or {}
+        return found
+
+    @cached_property
+    def cells(self) -> pl.DataFrame:
+        """The cells with known verdicts, in the order of their keys."""
+        cells = self.table("cells")
+        known = cells.filter(pl.col("verdict").is_in([verdict.value for verdict in Verdict]))
+        if strange := cells.height - known.height:
+            self.notes.append(
+                f"Cells whose verdict this byte-exact does not know are left out: {strange:,}."
+            )
+        return known
+
+
+@contextmanager
+def opened(run: str, results: Path) -> Generator[Found]:
+    """The run by its name, folder or `latest`; raises CompareError where a named one is not there.
+
+    A run without its closing record is read from its parts, merged for the while in a temporary
+    folder by the one path that merges parts.
+    """
+    try:
+        folder = run_folder.find(run, results)
+    except CompareError as error:
+        if run != run_folder.LATEST:
+            raise
+        said = str(error).replace(str(results), results.name or "The results folder")
+        yield Found("", None, notes=[visible(said, 400)])
+        return
+    record = folder / "manifest.json"
+    if record.exists():
+        yield Found(folder.name, folder, _manifest(record), _unclosed(record))
+        return
+    parts = sorted((folder / "parts").glob("*.jsonl"))
+    cut = (
+        "This run has no closing record (manifest.json): it was cut short, or still goes on. "
+        f"What its {len(parts)} part files hold is shown; what is missing must not pass for a "
+        "result. Versions and settings are not known."
+    )
+    with tempfile.TemporaryDirectory(prefix="byte-exact-report-") as merged:
+        try:
+            parquet.merge(parts, Path(merged))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            why = visible(f"{type(error).__name__}: {error}", 200)
+            yield Found(folder.name, None, notes=[cut, f"Its parts cannot be read: {why}"])
+            return
+        yield Found(folder.name, Path(merged), notes=[cut])
+
+
+def _manifest(record: Path) -> dict[str, Any]:
+    try:
+        found: Any = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _unclosed(record: Path) -> list[str]:
+    """What is wrong with the closing record, if anything is."""
+    try:
+        run_folder.closed(record.parent)
+    except CompareError as error:
+        return [visible(str(error).replace(str(record.parent), record.parent.name), 400)]
+    return []

@@ -1,0 +1,118 @@
+"""What the console says of token tables, proved masks and released engines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+AUDITED = "Token tables against true bytes"
+PROVED = "Masks against the byte oracle"
+ENGINES = "Engines' own masks"
+
+_SAFE = {
+    (0, "exact"): "safe: bytes and tokens are exact",
+    (0, "greedy"): "safe: bytes are exact; tokenized greedily, so nothing is forced",
+    (0, "inexact"): "NOT SAFE: forced text is tokenized to other bytes",
+}
+
+
+def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
+    """Sections 4.3 and 4.4: wrong tokens, bad tokens of the first masks, and what that means.
+
+    Rows of text, as of the tables below; the first is the head.
+    """
+    bad = {
+        (row["tokenizer"], row["builder"], row["probe"]): row["n_bad"]
+        for row in masks.iter_rows(named=True)
+    }
+    head = ["tokenizer", "type", "builder", "wrong tokens", "lost space", "bad no_space"]
+    rows = [[*head, "bad hello_world", "tokenize", "in words"]]
+    for row in tokenizers.iter_rows(named=True):
+        key = (row["tokenizer"], row["builder"])
+        rows.append(
+            [
+                row["tokenizer"],
+                row["vocab_type"] or "?",
+                row["builder"],
+                f"{_figure(row['n_wrong'])}/{_figure(row['n_tokens'])}",
+                _figure(row["n_lost_leading_space"]),
+                _figure(bad.get((*key, "no_space"))),
+                _figure(bad.get((*key, "hello_world"))),
+                row["tokenize"] or "-",
+                _in_words(row),
+            ]
+        )
+    return rows
+
+
+def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
+    """How many masks were proved, and what was found."""
+    rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
+    rows[0] += ["not judged", "exact", "forced only", "engine's own", "faults"]
+    skipped = ("no_oracle", "after_divergence")
+    for (tokenizer, builder), group in states.group_by(
+        ["tokenizer", "builder"], maintain_order=True
+    ):
+        mine = walks.filter(tokenizer=tokenizer, builder=builder)
+        mine = mine.filter(~pl.col("grammar").str.starts_with("specials/"))  # one step by design
+        steps, odd = int(mine["n_steps"].sum()), int(mine["n_non_canonical"].sum())
+        judged = group.filter(~pl.col("verdict").is_in(skipped))
+        exact = judged.filter(verdict="exact").height
+        forced = judged.filter(verdict="incomplete_forced").height
+        faults = judged.filter(~pl.col("verdict").is_in(["exact", "incomplete_forced"]))
+        kinds = faults["verdict"].value_counts().sort("verdict").iter_rows()
+        rows.append(
+            [
+                str(tokenizer),
+                str(builder),
+                f"{mine.height}",
+                f"{steps / max(mine.height, 1):.1f}",
+                f"{100 * odd / max(steps, 1):.0f} %",
+                f"{judged.height}",
+                f"{group.height - judged.height}",
+                f"{exact}",
+                f"{forced}",
+                f"{group.filter(engine_free='disagrees').height}",
+                ", ".join(f"{n} {kind}" for kind, n in kinds) or "none",
+            ]
+        )
+    return rows
+
+
+def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
+    """Released engines' own masks: how many are exact, and in how many which kind is wrong."""
+    rows = [["tokenizer", "engine", "masks judged", "exact", "masks with which fault"]]
+    for (tokenizer, engine), group in engines.group_by(
+        ["tokenizer", "engine"], maintain_order=True
+    ):
+        judged = group.filter(~pl.col("verdict").is_in(["no_oracle", "after_divergence"]))
+        mine = findings.filter(tokenizer=tokenizer, engine=engine).sort(-pl.col("n_states"))
+        kinds = [f"{r['n_states']} {r['verdict']}/{r['kind']}" for r in mine.to_dicts()]
+        refused = group.filter(walk="")["reason"].to_list()
+        rows.append(
+            [
+                str(tokenizer),
+                group["made_by"][0] or str(engine),
+                "-" if refused else f"{judged.height}",
+                "-" if refused else f"{judged.filter(verdict='exact').height}",
+                ", ".join(refused or kinds) or "none",
+            ]
+        )
+    return rows
+
+
+def _in_words(row: dict[str, Any]) -> str:
+    if row["status"] != "ok":
+        return f"{row['status']}: {row['reason']}"
+    if row["n_wrong"]:
+        return f"NOT SAFE: {row['n_wrong']} tokens are entered with wrong bytes"
+    if row["n_mark_wrong"]:
+        return f"NOT SAFE: {row['n_mark_wrong']} tokens are wrongly marked special or text"
+    if row["end_is_wrong"]:
+        return f"NOT SAFE: the runtime does not stop on the end id {row['claimed_end']}"
+    return _SAFE[0, row["tokenize"]] + (f" ({row['reason']})" if row["reason"] else "")
+
+
+def _figure(value: int | None) -> str:
+    return "-" if value is None else f"{value}"

@@ -1,0 +1,228 @@
+"""What the console says of a finished run: the section-8 table, the findings, where the files are.
+
+Rendered from tables alone; bytes of models never reach the terminal raw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ...model.names import SENTINEL
+from ...model.verdicts import BADNESS, Verdict
+from ...system.text import visible
+from ..tables import parquet
+from . import replay as summary_replay
+from .audit import AUDITED, ENGINES, PROVED, audited, probed, proved
+from .generation import RATES, SPEED, rates, speed
+from .replay import REPLAYED, share
+
+_WORST = 6
+_LONGEST = 1000
+"""Characters of a line."""
+_FIRST = ("unfixed", "fixed", "exact")
+"""Builders whose columns come first, in this order."""
+GENERATED = "Generation"
+GREEDY = "What greedy tokenization loses (cells right under both)"
+ENFORCED = "Enforcement, apart from validity (the sentinel suite)"
+NOTE = "each: founding cases right, all cases right, engine errors; greedy: nothing is forced"
+
+
+def console(run: Path, manifest: dict[str, Any]) -> str:
+    """The closing text of a run."""
+    cells, tokenizers = parquet.read(run, "cells"), parquet.read(run, "tokenizers")
+    parts: list[str] = []
+    if manifest["status"] != "complete":
+        parts.append(
+            f"INTERRUPTED: these are not all results of the run. `python -m pipeline run "
+            f"resume={run}` does the rest; where its shards are commands of their own, those "
+            "commands given again."
+        )
+        if manifest["missing"]:
+            parts.append("\n  ".join(["Missing:", *manifest["missing"]]))
+    parts.append(_titled(AUDITED, audited(tokenizers, parquet.read(run, "masks"))))
+    states, walks = parquet.read(run, "states"), parquet.read(run, "walks")
+    parts.append(_titled(PROVED, proved(states, walks)))
+    replay = summary_replay.rows(parquet.read(run, "replay"), parquet.read(run, "replay_times"))
+    parts.append(_titled(REPLAYED, replay))
+    parts.append(share(manifest) if len(replay) > 1 else "")
+    engines, findings = parquet.read(run, "engines"), parquet.read(run, "engine_findings")
+    parts.append(_titled(ENGINES, probed(engines, findings)))
+    parts.append(_prefix(tokenizers, run))
+    if cells.height:
+        parts += [
+            _titled(f"{GENERATED} ({NOTE})", section8(cells)),
+            _titled(GREEDY, greedy_loses(cells)),
+            _titled(ENFORCED, enforcement(cells)),
+            _titled(RATES, rates(cells)),
+            _worst(cells),
+            _titled(SPEED, speed(manifest["volatile"]["timings"])),
+        ]
+    if manifest["refused"]:
+        parts.append("Refused:\n" + "\n".join(f"  {line}" for line in manifest["refused"]))
+    if manifest["lost"]:
+        parts.append(f"{manifest['lost']} rows were lost to native processes that died or hung.")
+    names = [f"{name}.parquet" for name, n in manifest["rows"].items() if n]
+    parts.append(f"Results: {run}\n  {', '.join([*names, 'manifest.json'])}")
+    lines = "\n\n".join(part for part in parts if part).split("\n")
+    return "\n".join(visible(line, _LONGEST) for line in lines)
+
+
+def _titled(title: str, rows: list[list[str]]) -> str:
+    """A table under its title; nothing where it has no rows."""
+    return f"{title}\n{_grid(rows)}" if len(rows) > 1 else ""
+
+
+def _prefix(tokenizers: pl.DataFrame, run: Path) -> str:
+    """Where implementations put SentencePiece's dummy prefix, with two texts that show it."""
+    declared = dict(tokenizers.select("tokenizer", "prefix_scheme").drop_nulls().iter_rows())
+    told = parquet.read(run, "prefix").filter("discriminating")
+    if told.is_empty():
+        return ""
+    rows = [["tokenizer", "implementation", "scheme", "two texts"]]
+    for (tokenizer, who, scheme), group in told.group_by(
+        ["tokenizer", "implementation", "scheme"], maintain_order=True
+    ):
+        ours = str(who).startswith("byte-exact/")
+        if ours and scheme != declared.get(str(tokenizer)):
+            continue
+        ids = dict(group.select("text", "ids").iter_rows())
+        shown = sorted((text for text in ids if " " not in text), key=len, reverse=True)[:2]
+        two = ", ".join(f"{text} → {' '.join(map(str, ids[text]))}" for text in shown)
+        rows.append([str(tokenizer), "prompts of runs" if ours else str(who), str(scheme), two])
+    parts = ["Where SentencePiece's dummy prefix goes\n" + _grid(rows), *_flags(run)]
+    return "\n".join([*parts, *_templates(run)])
+
+
+def _flags(run: Path) -> Iterator[str]:
+    """Section 9: what the two flags of `llama_tokenize` do about the space."""
+    for (tokenizer,), group in parquet.read(run, "flags").group_by(
+        ["tokenizer"], maintain_order=True
+    ):
+        added = f"{int(group['space_added'].sum())} of {group.height}"
+        yield f"  {tokenizer}: add_special × parse_special, a space is added in {added}"
+
+
+def _templates(run: Path) -> Iterator[str]:
+    """Whether llama.cpp reads the file's own chat template as the references do."""
+    told = parquet.read(run, "templates").filter(pl.col("ids").is_not_null())
+    told = told.filter(pl.col("declared") | ~pl.col("reference").str.starts_with("byte-exact/"))
+    for row in told.iter_rows(named=True):
+        at = row["first_difference"]
+        result = "same ids"
+        if at is not None:
+            one, two = (row[key][at : at + 2] for key in ("llama_pieces", "pieces"))
+            result = f"ids differ from {at} on: llama.cpp {one}, it {two}"
+        what = f"{row['tokenizer']}: chat template, {row['conversation']}"
+        yield f"  {what}, against {row['reference']}: {result}"
+
+
+def greedy_loses(cells: pl.DataFrame) -> list[list[str]]:
+    """What forcing saves, over the cells that are right under every builder that mends defect B."""
+    able = _to_be_right(cells).filter(pl.col("builder").is_in(["fixed", "exact"]))
+    if able["builder"].n_unique() < 2:
+        return []
+    same = ["model", "tokenizer", "suite", "case"]
+    right = able.group_by(same).agg((pl.col("verdict") == "ok").all().alias("right"))
+    able = able.join(right.filter("right"), on=same, how="semi", maintain_order="left")
+    if able.is_empty():
+        return []
+    rows = [["tokenizer", "builder", "cells", "tokens", "forced", "steps with a choice"]]
+    rows[0].append("tokens not canonical")
+    keys = ["tokenizer", "builder"]
+    for (tokenizer, builder), group in able.sort(keys).group_by(keys, maintain_order=True):
+        n, forced = int(group["n_tokens"].sum()), int(group["n_forced"].sum())
+        odd = f"{100 * int(group['n_non_canonical'].sum()) / max(n, 1):.0f} %"
+        rows.append([str(tokenizer), str(builder), f"{group.height}", f"{n}", f"{forced}"])
+        rows[-1] += [f"{n - forced}", odd]
+    return rows
+
+
+def section8(cells: pl.DataFrame) -> list[list[str]]:
+    """Model, tokenizer/type, and for each builder: founding cases, all cases, engine errors."""
+    cells = _to_be_right(cells)
+    builders = by_builder(cells)
+    rows = [["model", "tokenizer/type", *builders]]
+    for (model, tokenizer), group in cells.group_by(["model", "tokenizer"], maintain_order=True):
+        kind = group["vocab_type"].drop_nulls().first() or "?"
+        rows.append(
+            [
+                str(model),
+                f"{tokenizer}/{kind}",
+                *(_score(group.filter(builder=builder)) for builder in builders),
+            ]
+        )
+    return rows
+
+
+def _to_be_right(cells: pl.DataFrame) -> pl.DataFrame:
+    """All but the sentinel cases, which ask whether a target enforces at all."""
+    return cells.filter(pl.col("suite") != SENTINEL)
+
+
+def by_builder(cells: pl.DataFrame) -> list[str]:
+    """The builders in the order of the tables: what is to be mended and the remedies, by name."""
+    builders = cells["builder"].unique().to_list()
+    return sorted(builders, key=lambda b: (_FIRST.index(b) if b in _FIRST else len(_FIRST), b))
+
+
+def _score(cells: pl.DataFrame) -> str:
+    right = cells.filter(verdict="ok")
+    founding = cells.filter(case="founding")
+    errors = cells.filter(pl.col("engine_error").is_not_null()).height
+    score = f"{right.height}/{cells.height}, {errors} err"
+    if founding.height:
+        score = f"{founding.filter(verdict='ok').height}/{founding.height}, {score}"
+    return score + (", greedy" if (cells["tokenize"] == "greedy").any() else "")
+
+
+def enforcement(cells: pl.DataFrame) -> list[list[str]]:
+    """What became of the sentinel cases: right answers to the others do not show enforcement."""
+    cells = cells.filter(suite=SENTINEL)
+    if not cells.height:
+        return []
+    cases = cells["case"].unique(maintain_order=True).to_list()
+    rows = [["tokenizer", "builder", *cases]]
+    for (tokenizer, builder), group in cells.group_by(["tokenizer", "builder"]):
+        came = {row["case"]: row for row in group.iter_rows(named=True)}
+        rows.append([str(tokenizer), str(builder), *(_came(came.get(case)) for case in cases)])
+    rows[1:] = sorted(rows[1:])
+    return rows
+
+
+def _came(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "-"
+    status = row["http_status"]
+    return f"{row['verdict']}" + (f", HTTP {status}" if status is not None else "")
+
+
+def _worst(cells: pl.DataFrame) -> str:
+    """Verdict counts and the worst cells, with what was wrong."""
+    counts = dict(cells["verdict"].value_counts().iter_rows())
+    order = sorted(counts, key=lambda name: -BADNESS[Verdict(name)])
+    tally = ", ".join(f"{counts[name]} {name}" for name in order)
+    failed = cells.filter(pl.col("verdict") != "ok")
+    failed = sorted(
+        failed.iter_rows(named=True),
+        key=lambda row: (-BADNESS[Verdict(row["verdict"])], row["case"] != "founding"),
+    )
+    lines = [f"Verdicts: {tally}"]
+    for row in failed[:_WORST]:
+        where = f"{row['tokenizer']} {row['builder']} {row['suite']}/{row['case']}"
+        output = "" if row["output"] is None else f" output {repr(row['output'][:60])[1:]};"
+        lines.append(f"  {row['verdict']} ({row['cause']}) {where}:{output} {row['reason']}")
+    if len(failed) > _WORST:
+        lines.append(f"  … and {len(failed) - _WORST} more; see cells.parquet")
+    return "\n".join(lines)
+
+
+def _grid(rows: list[list[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

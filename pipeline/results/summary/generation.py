@@ -1,0 +1,47 @@
+"""What the console says of generation beside its verdicts: rates of samples, and its speed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from ..compare.repeats import wilson
+
+RATES = "Rates of cells right over repeats (Wilson's intervals, 95 %)"
+SPEED = "Speed of generation"
+
+
+def rates(cells: pl.DataFrame) -> list[list[str]]:
+    """How often sampled cells came out right; only the head where none is repeated."""
+    rows = [["model", "tokenizer", "builder", "suite", "ok", "interval", "samples"]]
+    names = ["model", "tokenizer", "builder", "suite"]
+    repeated = cells.filter(pl.col("repeat").is_not_null())
+    for key, group in repeated.group_by(names, maintain_order=True):
+        hits, n = group.filter(verdict="ok").height, group.height
+        low, high = wilson(hits, n)
+        between = f"{100 * low:.1f} to {100 * high:.1f} %"
+        rows.append([*map(str, key), f"{100 * hits / n:.1f} %", between, f"{n}"])
+    return rows
+
+
+def speed(timings: list[dict[str, Any]]) -> list[list[str]]:
+    """Where the time of each job's generation went; shares are of all but judging."""
+    rows = [["model", "tokenizer", "tokens", "forced", "a second", "side by side"]]
+    rows[0] += ["decode", "mask wait", "select", "python", "judging"]
+    for job in timings:
+        seconds: dict[str, float] = job["seconds"]
+        spent = max(sum(seconds.values()) - seconds["judge"], 1e-9)
+        n_tokens = sum(job["tokens"].values())
+        rows.append(
+            [
+                *(job["model"], job["tokenizer"], f"{n_tokens}", f"{job['tokens']['forced']}"),
+                *(f"{n_tokens / spent:.0f}", f"{job['n_seq']}"),
+                *(
+                    f"{100 * seconds[part] / spent:.1f} %"
+                    for part in ("decode", "mask_wait", "select", "python")
+                ),
+                f"{seconds['judge']:.1f} s more",
+            ]
+        )
+    return rows

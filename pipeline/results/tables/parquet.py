@@ -1,0 +1,173 @@
+"""The tables of a run: the one path by which rows become Parquet, and the one that reads it.
+
+Their columns are in `schemas`. Workers know neither polars nor those; they send rows as JSON,
+bytes as Latin-1 text (`Channel.rows`).
+The parts of a run, whoever wrote them, are merged here, once, atomically.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ...model.errors import TablesError
+from . import released, schemas
+
+
+def frame(table: str, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
+    """Rows of JSON values as a table; every row must have exactly the table's columns."""
+    schema = schemas.SCHEMAS[table]
+    columns: dict[str, list[Any]] = {name: [] for name in schema}
+    for row in rows:
+        if row.keys() != schema.keys():
+            odd = sorted(row.keys() ^ schema.keys())
+            raise ValueError(f"a row of {table!r} does not have its columns: {', '.join(odd)}")
+        for name, value in row.items():
+            columns[name].append(value)
+    for name, kind in schema.items():
+        if kind == pl.Binary():
+            columns[name] = [v if v is None else v.encode("latin-1") for v in columns[name]]
+    return pl.DataFrame(columns, schema=schema)
+
+
+_AT_ONCE = 50_000
+"""Rows that are turned into columns together."""
+
+
+def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
+    """Merge part files into the run's Parquet tables; the number of rows of each.
+
+    Every table is written, be it empty, and replaced atomically.
+    """
+    sent = [table for table in schemas.SCHEMAS if table != "field"]
+    rows: dict[str, list[dict[str, Any]]] = {table: [] for table in sent}
+    frames: dict[str, list[pl.DataFrame]] = {table: [] for table in sent}
+    for part in sorted(parts):
+        for message in settled(part):
+            held = rows[table := message["table"]]
+            held.extend(message["rows"])
+            if len(held) >= _AT_ONCE:  # as columns they take a fraction of the memory
+                frames[table].append(frame(table, held))
+                held.clear()
+    counts: dict[str, int] = {}
+    for table in sent:
+        data = pl.concat([*frames.pop(table), frame(table, rows.pop(table))])
+        if table in schemas.REPEATABLE:
+            data = data.unique(schemas.SORT_KEYS[table], keep="first", maintain_order=True)
+        data = data.sort(schemas.SORT_KEYS[table], maintain_order=True)
+        write(data, out / f"{table}.parquet")
+        counts[table] = data.height
+    counts["field"] = derive_field(out)
+    return counts
+
+
+def derive_field(run: Path) -> int:
+    """Write the table `field`, which other tables of the run decide; the number of its rows."""
+    data = released.of(read(run, "tokenizers"), read(run, "reproducers"))
+    data = data.sort(schemas.SORT_KEYS["field"], maintain_order=True)
+    write(data, run / "field.parquet")
+    return data.height
+
+
+def message(line: str) -> dict[str, Any] | None:
+    """A worker's line as a message; None for anything else that a process may print."""
+    try:
+        found: Any = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "type" in found else None  # pyright: ignore[reportUnknownVariableType]
+
+
+def _messages(part: Path) -> Iterator[dict[str, Any]]:
+    """The messages of a part file; a torn last line, left by a kill, is not a message."""
+    with part.open(encoding="utf-8") as lines:
+        for line in lines:
+            found = message(line) if line.endswith("\n") else None
+            if found is not None:
+                yield found
+
+
+def settled(part: Path) -> Iterator[dict[str, Any]]:
+    """The `rows` of units that are done, each unit's once; the rest is of no account."""
+    held: list[dict[str, Any]] = []
+    seen: set[tuple[str, ...]] = set()
+    for found in _messages(part):
+        if found["type"] == "rows":
+            held.append(found)
+            continue
+        if found["type"] == "done" and (unit := tuple(found["unit"])) not in seen:
+            seen.add(unit)
+            yield from held
+        held = []
+
+
+def write(data: pl.DataFrame, path: Path) -> None:
+    """Write a table under a temporary name, then put it in place."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        data.write_parquet(
+            temporary, compression="zstd", metadata={"schema": str(schemas.SCHEMA_VERSION)}
+        )
+        temporary.replace(path)
+    except pl.exceptions.ComputeError as error:  # as polars tells of a full disk
+        raise OSError(errno.EIO, str(error)) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def readable(version: object) -> bool:
+    """Whether tables of this schema version can be read: today's, or with a way to today's."""
+    if not isinstance(version, int) or version > schemas.SCHEMA_VERSION:
+        return False
+    return all(step in schemas.MIGRATIONS for step in range(version, schemas.SCHEMA_VERSION))
+
+
+def scan(run: Path, table: str) -> pl.LazyFrame:
+    """One table of a run in today's columns, whichever version wrote it, not yet read."""
+    path = run / f"{table}.parquet"
+    if not path.is_file():
+        raise TablesError(f"{run} holds no {table}.parquet; it is not a whole run.")
+    try:
+        said = pl.read_parquet_metadata(path).get("schema", "")
+        data = pl.scan_parquet(path, glob=False)
+        there = data.collect_schema().names()
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise _damaged(path, error) from None
+    version = int(said) if said.isdecimal() else None
+    if version is None or not readable(version):
+        raise TablesError(
+            f"{path} has schema version {said or 'none'}; this byte-exact reads version "
+            f"{schemas.SCHEMA_VERSION} and what it can convert to it. Make the run anew, or use "
+            "the byte-exact that wrote it."
+        )
+    for step in range(version, schemas.SCHEMA_VERSION):
+        data = schemas.MIGRATIONS[step](table, data)
+        there = data.collect_schema().names()
+    later = {name: kind for name, kind in schemas.SCHEMAS[table].items() if name not in there}
+    return data.with_columns(pl.lit(None, dtype=kind).alias(name) for name, kind in later.items())
+
+
+def read(run: Path, table: str, columns: Iterable[str] | None = None) -> pl.DataFrame:
+    """One table of a run; only these columns, if they are given."""
+    data = scan(run, table)
+    return collect(data if columns is None else data.select(columns), run, table)
+
+
+def collect(data: pl.LazyFrame, run: Path, table: str) -> pl.DataFrame:
+    """Read what was made of a `scan`."""
+    try:
+        return data.collect()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise _damaged(run / f"{table}.parquet", error) from None
+
+
+def _damaged(path: Path, error: BaseException) -> TablesError:
+    """What is said of a Parquet file that cannot be read."""
+    reason = " ".join(str(error).split())[:200]
+    return TablesError(f"{path} is damaged or cut short ({reason}). Make the run anew.")

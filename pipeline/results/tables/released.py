@@ -1,0 +1,97 @@
+"""The field: a row for each builder, release and vocabulary; where it is wrong, with its proof.
+
+Nothing is judged here. `of` puts together what the tables of an audit say; whose fault is told in
+public already is data of this file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import polars as pl
+
+from . import schemas
+
+_BESIDE = ("special", "forced")
+"""Kinds of reproducers that show something else than the wrong bytes of a rendered token."""
+
+_WORST = ("unsound", "empty", "incomplete")
+"""Verdicts of masks by what they do to a text: it is wrong, it ends, it is spelt otherwise."""
+
+_KNOWN = {
+    "unfixed": "google-ai-edge/LiteRT-LM#3510",
+    "lmfe": "noamgat/lm-format-enforcer#92, abetlen/llama-cpp-python#1375",
+    "outlines": "dottxt-ai/outlines#1830, dottxt-ai/outlines#820",
+    "xgrammar_byte_fallback": "by its use, where the vocabulary is of another kind",
+    "xgrammar_byte_level": "by its use, where the vocabulary is of another kind",
+}
+"""Where a builder's fault is told in public, or whose it is."""
+
+_KNOWN_ENGINES = {
+    ("outlines", "incomplete", "duplicate"): "dottxt-ai/outlines#1830",
+    ("outlines", "incomplete", "half_character"): "dottxt-ai/outlines#820",
+    ("lmfe", "unsound", "special"): "noamgat/lm-format-enforcer#54, noamgat/lm-format-enforcer#80",
+    ("lmfe", "stop_too_early", "end"): "noamgat/lm-format-enforcer#54",
+    ("lmfe", "unsound", "wrong_bytes"): "abetlen/llama-cpp-python#1375",
+    ("lmfe", "incomplete", "wrong_bytes"): "abetlen/llama-cpp-python#1375",
+}
+"""The same of engines: by engine, verdict and kind of token."""
+
+_ISSUE = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
+
+
+def links(known: str | None) -> Iterator[tuple[str, str]]:
+    """(text, address) of each part; the address is empty where a part is no issue."""
+    for part in (known or "").split(", "):
+        found = _ISSUE.fullmatch(part)
+        address = f"https://github.com/{found[1]}/issues/{found[2]}" if found else ""
+        if part:
+            yield part, address
+
+
+def known_engine(engine: str, verdict: str, kind: str) -> str | None:
+    """Where an engine's finding is told in public."""
+    return _KNOWN_ENGINES.get((engine, verdict, kind))
+
+
+def of(tokenizers: pl.DataFrame, reproducers: pl.DataFrame) -> pl.DataFrame:
+    """The table `field` of an audit, from its other tables.
+
+    Of several proofs the one with the fewest tokens before it stands, the worst of these, and the
+    shortest of those.
+    """
+    wrong = pl.col("n_normal_wrong") > 0
+    ranks = {verdict: rank for rank, verdict in enumerate(_WORST)}
+    rows = tokenizers.select(
+        "builder",
+        "tokenizer",
+        "status",
+        "n_normal",
+        pl.col("n_normal_wrong").alias("n_wrong"),
+        pl.col("reason").replace("", None),
+        pl.col("made_by").str.extract(r" (.+)$").alias("version"),
+        pl.when(wrong).then(pl.col("builder").replace_strict(_KNOWN, default=None)).alias("known"),
+    )
+    proofs = (
+        reproducers.filter(~pl.col("kind").is_in(_BESIDE))
+        .sort(
+            pl.col("tokens").list.len(),
+            pl.col("verdict").replace_strict(ranks, default=len(ranks)),
+            pl.col("grammar").str.len_bytes(),
+            "name",
+        )
+        .unique(["tokenizer", "builder"], keep="first", maintain_order=True)
+        .select(
+            *("tokenizer", "builder", "verdict", "grammar", "tokens", "ids", "true", "claimed"),
+            *("file", "command"),
+        )
+    )
+    shown = rows.filter(pl.col("n_wrong") > 0).join(
+        proofs, on=["tokenizer", "builder"], how="left", maintain_order="left"
+    )
+    right = rows.filter(pl.col("n_wrong").fill_null(0) == 0)
+    schema = schemas.SCHEMAS["field"]
+    return pl.concat([shown, right], how="diagonal").match_to_schema(
+        pl.Schema(schema), missing_columns="insert"
+    )

@@ -1,0 +1,160 @@
+"""One group in as many workers as it takes: deaths are survived, culprits found and left out.
+
+A worker that dies takes down what it was at. Who was not reached is tried again, cell by cell,
+so that the next death has one suspect; a unit that was open at two deaths is the culprit and gets
+its verdict, and the rest goes on. A process that somebody killed from outside thus costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...model.names import Unit
+from ...model.verdicts import End
+from ...results.tables import parquet
+from .. import units
+from ..protocol import Job
+from . import placeholders, row_check
+from .journal import Group
+from .placeholders import LOAD, Fate
+from .supervise import Death, Garbage, supervise
+
+_LOST = (End.CRASHED.value, End.TIMEOUT.value)
+_IN_A_ROW = 16
+"""Culprits without a finished unit between them after which the rest is given up."""
+_BUDGET = "the run's budget (run.budget) was spent before it was done"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a worker may take."""
+
+    silence: float
+    """Seconds it may say nothing."""
+    deadline: float | None = None
+    """`time.monotonic()` at which the run's budget is spent."""
+
+    def spent(self) -> bool:
+        """Whether the budget is."""
+        return self.deadline is not None and time.monotonic() >= self.deadline
+
+
+@dataclass
+class _Worker:
+    """What one worker has said."""
+
+    group: Group
+    remote: bool
+    """Whether a server generates: what it says of a server's death is a loss as well."""
+    progress: Callable[[Unit], None]
+    open: dict[Unit, None] = field(default_factory=dict[Unit, None])
+    over: Unit | None = None
+    """The unit in which it ended itself: its time was up."""
+    refusal: str | None = None
+    finished: int = 0
+    held: list[str] = field(default_factory=list[str])
+    """Rows of a unit that is not done yet."""
+    lost: bool = False
+    """Whether there is one among them without a result."""
+
+    def take(self, line: str) -> None:
+        """Take a line in; rows are held back until their unit is done."""
+        match parquet.message(line):
+            case {"type": "rows", **rest}:
+                if fault := row_check.misfit(rest):
+                    raise Garbage(fault)
+                self.held.append(line)
+                self.lost |= self.remote and any(
+                    row.get("verdict") in _LOST for row in rest["rows"]
+                )
+            case {"type": "started", "unit": [*names]} as message:
+                self.open[_unit(names)] = None
+                self.group.write(message)
+            case {"type": "done", "unit": [*names]}:
+                unit = _unit(names)
+                self.open.pop(unit, None)
+                if self.held or unit[0] in units.STAGE_OF:
+                    self.group.settle(unit, self.held, lost=self.lost)
+                    self.finished += 1
+                    self.progress(unit)
+                self.held, self.lost = [], False
+            case {"type": "over", "unit": [*names]}:
+                self.over = _unit(names)
+            case {"type": "refused", "message": str(text)}:
+                self.refusal = text
+            case {"type": "hello" | "spent" | "timings"} as message:
+                self.group.write(message)
+            case {"type": "end"} if self.held:
+                raise Garbage("rows of no unit")
+            case _:
+                pass  # what something else in that process has printed
+
+    def at(self) -> list[Unit]:
+        """What it was at when it died."""
+        return list(self.open) or [LOAD]
+
+
+def work(group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None]) -> str | None:
+    """Bring every unit of a job to its rows; gives why the input could not be used, if so."""
+    deaths: Counter[Unit] = Counter()
+    in_a_row = 0
+
+    def bury(culprit: Unit, fate: Fate) -> None:
+        for unit in placeholders.struck(job, culprit):
+            if unit not in group.done:
+                group.finish(unit, placeholders.rows(job, unit, fate), lost=fate.lost)
+                progress(unit)
+
+    while any(unit not in group.done for unit in units.owed(job)):
+        if limits.spent():
+            bury(LOAD, Fate(End.TIMEOUT, _BUDGET))
+            break
+        worker, death = _attempt(group, job, limits, progress)
+        if death is None:
+            if worker.refusal is not None:
+                return worker.refusal
+            bury(LOAD, Fate(End.CRASHED, "the worker ended before its job did."))
+            break
+        if limits.spent():
+            continue
+        at = [worker.over] if worker.over is not None else worker.at()
+        group.write({"type": "died", "at": at, "reason": death.reason})
+        deaths.update(at)
+        in_a_row = 0 if worker.finished else in_a_row
+        if worker.over is not None or len(at) == 1 or job.apart:
+            for culprit in (unit for unit in at if deaths[unit] > 1 or unit == worker.over):
+                in_a_row += 1
+                bury(LOAD if in_a_row >= _IN_A_ROW else culprit, _fate(death, worker.over))
+                job = placeholders.without(job, culprit)
+        job = replace(job, apart=True)
+    return None
+
+
+def _fate(death: Death, over: Unit | None) -> Fate:
+    if over is not None:
+        said = "it took longer than a case may (engine.case_limit)."
+        return Fate(End.TIMEOUT, said, lost=False)
+    return Fate(End.TIMEOUT if death.hung else End.CRASHED, death.reason)
+
+
+def _attempt(
+    group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None]
+) -> tuple[_Worker, Death | None]:
+    """Run what is missing of a job in one worker."""
+    worker = _Worker(group, job.target.remote, progress)
+    missing = {units.STAGE_OF[unit[0]] for unit in units.owed(job) if unit not in group.done}
+    stages = tuple(stage for stage in job.stages if stage in missing)
+    rest = units.less(replace(job, stages=stages), group.done)
+    death = supervise(rest, worker.take, time_limit=limits.silence, deadline=limits.deadline)
+    return worker, death
+
+
+def _unit(names: list[Any]) -> Unit:
+    if not names or not all(isinstance(name, str) for name in names):
+        raise Garbage(f"{json.dumps(names)[:80]} names no unit")
+    return tuple(names)

@@ -1,0 +1,145 @@
+"""The command a run belongs to, and which process may write the run."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ...model.errors import ConfigError, ResultsError
+
+INVOCATION = "BYTE_EXACT_INVOCATION"
+"""Environment variable that all processes of one command share; a run belongs to one command."""
+_SHARDS = "shards-"
+"""How the owner of a run begins whose shards are commands of their own."""
+
+_PATIENCE = 100
+"""Tenths of a second."""
+
+_held: dict[Path, FileLock] = {}
+"""The runs this process writes, locked as long as it lives."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """What was asked of the program."""
+
+    name: str
+    """`run` or `audit`."""
+    arguments: tuple[str, ...]
+    """Overrides and flags as Hydra takes them."""
+    folder: str
+    """The working folder: relative paths among the arguments start there."""
+    jobs: tuple[tuple[str, ...], ...] = ()
+    """Where it asks for several jobs, the overrides that are each one's own, such as
+    `tokenizer=llama_spm` and `shard.index=0`; every one of them makes a group."""
+
+
+def claim(folder: Path, command: Command) -> None:
+    """Make the run folder this command's own; another command's is refused."""
+    mine = os.environ.setdefault(INVOCATION, os.urandom(8).hex())
+    owner = folder / "parts" / "owner"
+    try:
+        owner.parent.mkdir(parents=True, exist_ok=True)
+        if not owner.exists() and _lock(folder) and not owner.exists():
+            _put(folder / "parts" / "command.json", json.dumps(asdict(command), indent=1))
+            _put(owner, mine)
+        for _ in range(_PATIENCE if mine.startswith(_SHARDS) else 0):  # of a sibling's that begins
+            if owner.exists():
+                break
+            time.sleep(0.1)
+        if not owner.exists() or owner.read_text("utf-8") != mine:
+            raise ResultsError(
+                f"{folder} already holds a run. Choose another run.name, remove that folder, or "
+                f"go on with the run in it: `python -m pipeline run resume={folder}`."
+            )
+    except OSError as error:
+        raise unwritable(folder, error) from None
+
+
+def share(command: Command) -> None:
+    """Make this process one of many, on any machine, that each do a shard of one run."""
+    common = sorted(a for a in command.arguments if not a.startswith("shard.index="))
+    said = json.dumps([command.name, common])
+    os.environ[INVOCATION] = _SHARDS + hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
+def reclaim(folder: Path) -> Command:
+    """Take over a run whose command has ended; gives that command."""
+    with contextlib.suppress(OSError):
+        if (folder / "parts" / "owner").read_text("utf-8").startswith(_SHARDS):
+            raise ConfigError(
+                f"{folder} is made of shards that are commands of their own: to go on with one, "
+                "give its command again. `python -m pipeline collect` says which are missing."
+            )
+    command = asked(folder)
+    if command is None:
+        raise ConfigError(
+            f"{folder} cannot be resumed: it has no command on record "
+            f"({folder / 'parts' / 'command.json'}). Run it again."
+        )
+    try:
+        if not _lock(folder):
+            raise ResultsError(
+                f"{folder} is being written by another process: wait for that, or end it."
+            )
+        os.environ[INVOCATION] = os.urandom(8).hex()
+        _put(folder / "parts" / "owner", os.environ[INVOCATION])
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    return command
+
+
+def asked(folder: Path) -> Command | None:
+    """The command that a run belongs to, as it is on record; None where it is not."""
+    try:
+        found: dict[str, Any] = json.loads((folder / "parts" / "command.json").read_bytes())
+        jobs = tuple(tuple(job) for job in found["jobs"])
+        return Command(found["name"], tuple(found["arguments"]), found["folder"], jobs)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def unwritable(folder: Path, error: OSError) -> ResultsError:
+    """What is said of a run folder that cannot be written."""
+    return ResultsError(
+        f"The results folder {folder} cannot be written: {error.strerror or error}. "
+        "Choose another with results_dir=…."
+    )
+
+
+def _lock(folder: Path) -> bool:
+    """Whether this process now holds the run."""
+    if held(folder):
+        return True
+    lock = FileLock(folder / "parts" / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return False
+    _held[folder.absolute()] = lock
+    return True
+
+
+def held(folder: Path) -> bool:
+    """Whether this process writes the run."""
+    return folder.absolute() in _held
+
+
+def release(folder: Path) -> None:
+    """Let another process have the run."""
+    if (lock := _held.pop(folder.absolute(), None)) is not None:
+        lock.release()
+
+
+def _put(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

@@ -1,0 +1,179 @@
+"""The matrix: jobs to groups, groups to journals, journals to tables.
+
+Every result goes one way: what a worker says of a unit of work is written to the journal of its
+group, and all journals of a run are merged once, at the end (`finish`). A multirun is many jobs
+that share one run folder; a resumed run is the same command again, less what its journals have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from tqdm import tqdm
+
+from ...model.errors import ConfigError, InputRefused, SourceError
+from ...model.names import Unit
+from ...model.verdicts import End
+from ...system import provenance
+from ...system.text import visible
+from .. import units
+from ..protocol import Job
+from . import attempts, journal, placeholders, plan, resume
+from .attempts import Limits
+from .command import Command, claim, release
+from .journal import Group, group_path
+from .placeholders import Fate
+from .settings import Settings
+
+_begun: set[Path] = set()
+"""Groups that this process has taken on."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one job went."""
+
+    folder: Path
+    refusal: str | None = None
+    """Why the job's input could not be used."""
+
+
+def execute(
+    settings: Settings,
+    command: Command,
+    deadline: float | None,
+    *,
+    name: str = "",
+    keep_refused: bool,
+) -> Outcome:
+    """Run one job: all cells of one model and one tokenizer, or what is missing of them.
+
+    An input that cannot be used raises a `PipelineError` and leaves nothing behind; with
+    `keep_refused` (a multirun) its cells are kept as `load_refused`. `deadline` is when, by
+    `time.monotonic()`, the run's budget is spent; `name` says which of the command's jobs it is.
+    """
+    chosen = plan.chosen(settings)
+    index, count = settings.shard.index, settings.shard.count
+    job = plan.shard(plan.job(settings, chosen), chosen, count, index)
+    claim(settings.folder, command)
+    path = group_path(settings.folder, job, index, count)
+    if path in _begun:
+        raise ConfigError(
+            f"two jobs of this run have the model {job.model} and the tokenizer {job.tokenizer}; "
+            "give the files different names."
+        )
+    _begun.add(path)
+    with journal.alone(path) as mine:
+        if not mine:
+            raise ConfigError(f"{path} is being written by another process: wait for that.")
+        group, identity = Group(path), _identity(settings, job, chosen.hashes)
+        todo = _Todo(group, job, identity, name)
+        return _bring_to_end(todo, settings, deadline, keep_refused)
+
+
+@dataclass(frozen=True)
+class _Todo:
+    """A job and the group that it makes."""
+
+    group: Group
+    job: Job
+    identity: dict[str, str]
+    name: str
+    """Which of the command's jobs it is."""
+
+    def begin(self, job: Job) -> None:
+        self.group.begin(job, self.identity, self.name)
+
+
+def _bring_to_end(
+    todo: _Todo, settings: Settings, deadline: float | None, keep_refused: bool
+) -> Outcome:
+    """Do what is missing of a group and close it."""
+    group, job, identity = todo.group, todo.job, todo.identity
+    if group.identity:
+        resume.same(group.identity, identity, settings.folder)
+        if group.closed:
+            return Outcome(settings.folder, group.refused)
+    limits = Limits(settings.engine.time_limit, deadline)
+    try:
+        refusal = _work(todo, settings, limits)
+    except (SourceError, InputRefused) as error:
+        if not keep_refused and not group.done:
+            _discard(group)
+            raise
+        if group.done and isinstance(error, SourceError):
+            raise  # it was there before, so it may come back: this can be resumed
+        refusal = str(error)
+    if refusal is not None:
+        todo.begin(job)
+        for unit in units.owed(job):
+            group.finish(unit, placeholders.rows(job, unit, Fate(End.LOAD_REFUSED, refusal)))
+    group.close(refusal)
+    return Outcome(settings.folder, refusal)
+
+
+def _work(todo: _Todo, settings: Settings, limits: Limits) -> str | None:
+    """Do a group's job; raises for a refused input as long as there is nothing to keep."""
+    group, job = todo.group, todo.job
+    for again in (False, True):
+        job = plan.with_files(job, settings)
+        todo.begin(job)
+        owed = set(units.owed(job))
+        with tqdm(
+            total=len(owed),
+            initial=len(owed & group.done),
+            desc=visible(f"{job.model}/{job.tokenizer}"),
+            unit="unit",
+            leave=False,
+        ) as bar:
+
+            def progress(_: Unit, bar: Any = bar) -> None:
+                bar.update()
+
+            refusal = attempts.work(group, job, limits, progress)
+        if refusal is None:
+            return None
+        if again or all(Path(ref.path).exists() for ref in (job.weights, job.tokens) if ref):
+            raise InputRefused(refusal)
+    raise AssertionError("the second turn of the loop returns or raises")  # files vanish once
+
+
+def _identity(settings: Settings, job: Job, hashes: dict[str, str]) -> dict[str, str]:
+    """All that a group's rows depend on, by the names people know it by; see `resume.same`."""
+    found = dict(provenance.versions()) | {"commit": provenance.commit() or "none"}
+    values = asdict(settings)
+    for key in ("run", "results_dir"):
+        del values[key]
+    found |= _flat(values)
+    found |= hashes
+    for path in (job.walks_suite, job.strings_suite):
+        if path is not None:
+            found[f"suite file {path}"] = provenance.file_sha256(Path(path))[:16]
+    return found
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested settings as `engine.max_tokens` → text."""
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            found |= _flat(cast(dict[str, Any], value), f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = json.dumps(value)
+    return found
+
+
+def _discard(group: Group) -> None:
+    """Take back a group that holds nothing, and the run folder if nothing else is in it."""
+    group.path.unlink(missing_ok=True)
+    parts = group.path.parent
+    if not list(parts.glob("*.jsonl")):
+        release(parts.parent)
+        shutil.rmtree(parts)
+        with contextlib.suppress(OSError):
+            parts.parent.rmdir()

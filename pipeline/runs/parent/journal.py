@@ -1,0 +1,191 @@
+"""The journal of a run: what was asked, what has begun, what is done. It is only ever added to.
+
+`parts/` in the folder of a run holds
+
+    command.json    the command, so that it can be asked again
+    lock            held by the process that writes the run; the kernel frees it when that dies
+    owner           the command that the run belongs to: one command may have several processes
+    <group>.jsonl   one (model, tokenizer) group: its job, what a worker said, `closed`
+    <group>.log     the log of a server that was started for it
+
+A *unit* is the smallest thing that is done whole or not at all: the audit of a builder, its walks,
+a cell. It is journalled when it starts; when it is done, its rows and its `done` are written at
+once. What a kill leaves half written is taken back when the journal is opened again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ...model.errors import ResultsError
+from ...model.names import Row, Unit
+from ...results.tables import parquet
+from ...system.rerun import file_name
+from ..protocol import Job
+
+
+class Group:
+    """The journal of one (model, tokenizer) group.
+
+    Every write goes to the operating system at once: only a loss of power can take it back, and
+    not even that once the group is closed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.done: set[Unit] = set()
+        """Units whose rows are written."""
+        self.closed = False
+        self.refused: str | None = None
+        """Why its input could not be used, where it was closed for that."""
+        self.lost = 0
+        """Units that ended without a result of their own."""
+        self.name = ""
+        """Which of the command's jobs it is: the overrides of its own, with spaces between."""
+        self.identity: dict[str, str] = {}
+        """What the group's rows depend on, by the names people know it by."""
+        self.jobs: list[dict[str, Any]] = []
+        self.hellos: list[dict[str, Any]] = []
+        """What each of its workers said of itself."""
+        self.spent: list[dict[str, Any]] = []
+        """And of the processor time its replay took."""
+        self.timings: list[dict[str, Any]] = []
+        """Where the time of generation went, worker by worker."""
+        if path.exists():
+            self._read()
+
+    def begin(self, job: Job, identity: Mapping[str, str], name: str = "") -> None:
+        """Say what the group is; a group that has begun goes on."""
+        if not self.path.exists():
+            self.identity, self.name = dict(identity), name
+            said = {"type": "job", "name": name, "identity": self.identity, "job": asdict(job)}
+            self.write(said)
+
+    def finish(
+        self, unit: Unit, rows: Iterable[tuple[str, list[Row]]], *, lost: bool = False
+    ) -> None:
+        """Write a unit that is done, in one piece: (table, rows) pairs of JSON values."""
+        held = [{"type": "rows", "table": table, "rows": some} for table, some in rows]
+        self.settle(unit, [json.dumps(message) + "\n" for message in held], lost=lost)
+
+    def settle(self, unit: Unit, lines: list[str], *, lost: bool = False) -> None:
+        """The same with the rows as the lines that a worker sent."""
+        if unit not in self.done:
+            done = {"type": "done", "unit": unit} | ({"lost": True} if lost else {})
+            self._append("".join([*lines, json.dumps(done) + "\n"]))
+            self.done.add(unit)
+            self.lost += lost
+
+    def write(self, message: Mapping[str, object]) -> None:
+        """Write one message."""
+        self._append(json.dumps(message) + "\n")
+
+    def close(self, refused: str | None = None) -> None:
+        """Say that nothing is missing any more, and have it on the disk."""
+        self.refused, self.closed = refused, True
+        self.write({"type": "closed", "refused": refused})
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+
+    def _append(self, text: str) -> None:
+        rest = memoryview(text.encode())
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                while rest:
+                    rest = rest[file.write(rest) :]
+        except OSError as error:
+            raise ResultsError(
+                f"{self.path} cannot be written: {error.strerror}. What was finished is kept: "
+                "mend that, then go on with `python -m pipeline run "
+                f"resume={self.path.parent.parent}`."
+            ) from None
+
+    def _read(self) -> None:
+        """Take in what is done, and take back what a kill left half written."""
+        good = at = 0
+        with self.path.open("rb") as lines:
+            for line in lines:
+                at += len(line)
+                if line.startswith(b'{"type": "rows"'):
+                    continue
+                message = parquet.message(line.decode("utf-8", "replace"))
+                if message is None or not line.endswith(b"\n"):
+                    continue
+                if message["type"] != "rows":
+                    good = at
+                match message:
+                    case {"type": "job", "job": job, "identity": identity}:
+                        self.jobs.append(job)
+                        self.identity, self.name = identity, message.get("name", "")
+                    case {"type": "hello"}:
+                        self.hellos.append(message)
+                    case {"type": "spent"}:
+                        self.spent.append(message)
+                    case {"type": "timings"}:
+                        self.timings.append(message["timings"])
+                    case {"type": "done", "unit": unit}:
+                        self.done.add(tuple(unit))
+                        self.lost += bool(message.get("lost"))
+                    case {"type": "closed", "refused": refused}:
+                        self.refused, self.closed = refused, True
+                    case _:
+                        pass
+        if not self.identity:
+            self.path.unlink()  # not even its first line was written
+        elif good < at:
+            os.truncate(self.path, good)
+
+
+def group_path(folder: Path, job: Job, index: int = 0, count: int = 1) -> Path:
+    """Where the journal of a group, or of a shard of it, lies."""
+    names = [job.model, job.tokenizer, *([job.target.label] if job.target.remote else [])]
+    names += [f"{index}of{count}"] if count > 1 else []
+    return folder / "parts" / f"{file_name('--'.join(names))}.jsonl"
+
+
+def groups(folder: Path) -> tuple[list[Group], list[Path]]:
+    """Every group that has begun, closed or not; and the files of those being written."""
+    free: list[Group] = []
+    busy: list[Path] = []
+    for path in sorted((folder / "parts").glob("*.jsonl")):
+        with alone(path) as mine:
+            if mine:
+                free.append(Group(path))
+            else:
+                busy.append(path)
+    return free, busy
+
+
+def job_name(group: Path) -> str | None:
+    """Which of its command's jobs a group is that another process may be writing."""
+    with contextlib.suppress(OSError), group.open("rb") as lines:
+        match parquet.message(lines.readline().decode("utf-8", "replace")):
+            case {"type": "job", "name": str(name)}:
+                return name
+            case _:
+                pass
+    return None
+
+
+@contextmanager
+def alone(group: Path) -> Generator[bool]:
+    """Whether this process has a group to itself for the block; the kernel frees it on death."""
+    lock = FileLock(group.with_suffix(".lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()

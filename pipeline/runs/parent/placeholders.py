@@ -1,0 +1,108 @@
+"""The typed rows of units that no worker lived to finish, and what falls with a culprit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ...model.names import Row, Unit
+from ...model.verdicts import Cause, End
+from ...results.tables import schemas
+from ..protocol import Job
+from ..units import owed
+
+LOAD: Unit = ("load",)
+"""What a worker is at before it has started any unit."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Why a unit has no result of its own."""
+
+    end: End
+    reason: str
+    lost: bool = True
+    """Whether a result is missing for it; a limit on the case itself is a result."""
+
+
+def struck(job: Job, culprit: Unit) -> Iterator[Unit]:
+    """The owed units that fall with a culprit: itself, or all that needs it."""
+    for unit in owed(job):
+        match culprit:
+            case ("load",):
+                yield unit
+            case ("case", suite, case) if unit[0] == "cell" and unit[2:4] == (suite, case):
+                yield unit
+            case ("build", builder) if unit[0] != "engine" and unit[1:2] == (builder,):
+                yield unit
+            case _ if unit == culprit:
+                yield unit
+            case _:
+                pass
+
+
+def without(job: Job, culprit: Unit) -> Job:
+    """The job with a culprit left out that no other unit can do without."""
+    match culprit:
+        case ("build", builder):
+            return replace(job, builders=tuple(b for b in job.builders if b != builder))
+        case ("case", suite, case):
+            kept = (
+                replace(one, cases=tuple(c for c in one.cases if (one.name, c) != (suite, case)))
+                for one in job.suites
+            )
+            return replace(job, suites=tuple(kept))
+        case _:
+            return job
+
+
+def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
+    """The (table, rows) pairs that say what became of a unit."""
+    match unit:
+        case ("prefix",):
+            row = {"text": "", "implementation": "", "scheme": fate.end.value}
+            return [("prefix", [_row("prefix", job) | row | {"reason": fate.reason}])]
+        case ("engine", engine):
+            row = {"engine": engine, "grammar": "", "walk": "", "step": 0}
+            row |= {"verdict": fate.end.value, "reason": fate.reason}
+            return [("engines", [_row("engines", job) | row])]
+        case ("cell", builder, suite, case, *one_of):
+            row = _cell(job, builder, suite, case, fate)
+            return [("cells", [row | {"repeat": int(one_of[0]) if one_of else None}])]
+        case ("audit", builder):
+            row = {"status": fate.end.value, "reason": fate.reason}
+            return [("tokenizers", [_row("tokenizers", job, builder=builder) | row])]
+        case ("walks", builder):
+            row = {"grammar": "", "walk": "all", "ended": fate.end.value, "objection": fate.reason}
+            row |= {"n_steps": 0, "n_non_canonical": 0, "accepting": False}
+            row |= {"verdict": fate.end.value}
+            return [("walks", [_row("walks", job, builder=builder) | row])]
+        case ("replay", builder, collection, name):
+            row = {"collection": collection, "schema": name, "instance": "", "split": ""}
+            row |= {"verdict": fate.end.value, "reason": fate.reason}
+            row |= {"cause": "none" if fate.end is End.LOAD_REFUSED else "engine"}
+            return [("replay", [_row("replay", job, builder=builder) | row])]
+        case _:
+            raise ValueError(f"no rows are owed for {unit}")
+
+
+def _row(table: str, job: Job, **names: str) -> Row:
+    """A row with nothing in it but whose it is."""
+    return {**dict.fromkeys(schemas.SCHEMAS[table]), "tokenizer": job.tokenizer, **names}
+
+
+def _cell(job: Job, builder: str, suite: str, case: str, fate: Fate) -> Row:
+    cause = Cause.VOCABULARY if fate.end is End.LOAD_REFUSED else Cause.RUNTIME
+    return _row("cells", job, builder=builder) | {
+        "target": job.target.name,
+        "model": job.model,
+        "suite": suite,
+        "case": case,
+        "cell_key": "/".join((job.target.name, job.model, job.tokenizer, builder, suite, case)),
+        "verdict": fate.end.value,
+        "cause": cause.value,
+        "text_valid": False,
+        "ended": fate.end.value,
+        "reason": fate.reason,
+        "seed": job.seed,
+    }

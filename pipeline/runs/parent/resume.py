@@ -1,0 +1,85 @@
+"""Going on with a run that was cut short: the same command again, less what is done.
+
+A run is one set of settings over one set of files; where any of them has changed, going on would
+mix two runs in one set of tables. It is refused, and the difference named.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...model.errors import ConfigError, ResultsError
+from .command import Command, reclaim
+
+_KEY = "resume="
+
+
+def wanted(arguments: Sequence[str]) -> str | None:
+    """The run that `resume=RUN` names, if the arguments hold one."""
+    return next((a.removeprefix(_KEY) for a in arguments if a.startswith(_KEY)), None)
+
+
+def command(arguments: Sequence[str], results_dir: str) -> Command:
+    """The command that goes on with a run, whose folder is made this process's own.
+
+    Beside `resume=` and `results_dir=` only arguments that the run has already may be given.
+    """
+    folder = find(wanted(arguments) or "", results_dir)
+    then = reclaim(folder)
+    extra = [a for a in arguments if not a.startswith((_KEY, "results_dir="))]
+    for argument in extra:
+        if argument not in then.arguments:
+            key = argument.partition("=")[0]
+            had = [a for a in then.arguments if a.partition("=")[0] == key]
+            raise ConfigError(
+                f"resume goes on with the settings of the run, and {argument} is not among them: "
+                f"it has {had[0] if had else f'no {key}'}. Leave it out, or make a new run."
+            )
+    try:
+        os.chdir(then.folder)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} was begun in the folder {then.folder}, which cannot be entered: "
+            f"{error.strerror}. Relative paths of its command start there."
+        ) from None
+    kept = [a for a in then.arguments if not a.startswith(("run.name=", "results_dir="))]
+    flags = [a for a in kept if a.startswith("-")]
+    overrides = [a for a in kept if a not in flags]
+    overrides += [f"run.name={_quoted(folder.name)}", f"results_dir={_quoted(str(folder.parent))}"]
+    return Command(then.name, (*overrides, *flags), then.folder, then.jobs)
+
+
+def same(then: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
+    """Refuse to go on where what a group's rows depend on has changed since it began."""
+    for key in sorted({*then, *now}):
+        before, after = then.get(key, "not there"), now.get(key, "not there")
+        if before != after:
+            raise ResultsError(
+                f"{folder} cannot be resumed: {key} was {before} and is {after}. Put it back as "
+                "it was, or make a new run."
+            )
+
+
+def find(run: str, results_dir: str) -> Path:
+    """The folder of a run, by its name or as a folder; raises ConfigError."""
+    for folder in (Path(results_dir) / run, Path(run)):
+        if run and (folder / "parts").is_dir():
+            return folder.absolute()
+    raise ConfigError(
+        f"run {run!r}: there is no such run, neither in {results_dir} nor as a folder. Give the "
+        "name of a run's folder."
+    )
+
+
+def _quoted(text: str) -> str:
+    """A value as Hydra's grammar reads it back, whatever is in it."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def unquoted(value: str) -> str:
+    """The other way round; a value without quotes stays as it is."""
+    if len(value) < 2 or not value[0] == value[-1] == "'":
+        return value
+    return value[1:-1].replace("\\'", "'").replace("\\\\", "\\")

@@ -1,0 +1,62 @@
+"""The entry point of a worker process: one job from standard input, messages out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from ..protocol import Job
+from . import limits
+from .channel import Channel
+
+
+def main() -> None:
+    """Run the job on standard input, or try tokenizations (`tokenize FILE HEX …`)."""
+    if sys.argv[1:2] == ["tokenize"]:
+        from .survival import tokenize_each  # loads llama.cpp
+
+        tokenize_each(sys.argv[2], [bytes.fromhex(text) for text in sys.argv[3:]])
+        return
+    channel = Channel()
+    job = Job.from_json(json.loads(sys.stdin.readline()))
+    threading.Thread(target=_die_with_the_parent, daemon=True).start()
+    limits.confine(job.memory_limit, gpu=job.device != "cpu")
+    _choose_libraries(job)
+    try:
+        from .job import run_job  # loads the libraries, which the job chooses
+    except (OSError, AttributeError, RuntimeError) as error:
+        chosen = [file for file in (job.llama_lib, job.llguidance_lib) if file is not None]
+        if not chosen:
+            raise
+        said = " ".join(str(error).split())[:300]
+        channel.send("refused", message=f"{' or '.join(chosen)} cannot be used: {said}")
+        return
+    run_job(job, channel)
+
+
+def _choose_libraries(job: Job) -> None:
+    """Say which libraries are to be loaded; read when the files with native handles are imported,
+    here and in the children of this process."""
+    if job.llama_lib is not None:
+        os.environ["LLAMA_CPP_LIB_PATH"] = str(Path(job.llama_lib).parent)
+    if job.llguidance_lib is not None:
+        os.environ["BYTE_EXACT_LLGUIDANCE_LIB"] = job.llguidance_lib
+
+
+def _die_with_the_parent() -> None:
+    """Wait for the end of standard input, which the parent keeps open as long as it lives.
+
+    For where the kernel does not see to it (`processes.group`).
+    """
+    sys.stdin.read()
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)  # with whatever it tries things in
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""The engine stage: released engines' own masks along walks, beside llguidance's.
+
+Walked are the grammars that all of them know, by seeded walks, and those chosen cases that say
+which tokens to take, as a reproducer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+from ...audit import small_cases, walks
+from ...audit.engine_mask_kinds import Key, Kinds
+from ...audit.engine_masks import Found, Recorder, expressed, reordered, report, smaller
+from ...audit.masks import MaskVerdict
+from ...audit.token_oracle import Legal
+from ...audit.walks import Strategy, Walk, Walker
+from ...engines.libraries.engine import ForeignEngine
+from ...engines.protocol import Matcher
+from ...grammars import suites
+from ...grammars.case import Case
+from ...grammars.languages import Languages
+from ...model.errors import BuilderRefused, SuiteError
+from ...model.names import Row
+from ...system import rerun
+from ..protocol import Job
+from .session import Workbench
+
+_KEPT_IDS = 20
+
+
+def run(bench: Workbench) -> None:
+    """Send `engines` and `engine_findings` of every engine that is asked for."""
+    planned = cache(partial(_plan, bench))
+    for name in bench.job.engines:
+        if not bench.begin("engine", name):
+            continue
+        try:
+            engine = ForeignEngine(name, bench.material)
+        except BuilderRefused as refusal:
+            bench.channel.rows("engines", [_row(bench, name, refusal)])
+        else:
+            languages, plan = planned()  # within a unit: what is compiled may end the process
+            _Probing(bench, engine, languages).run(plan)
+        bench.channel.done("engine", name)
+
+
+def _plan(bench: Workbench) -> tuple[dict[Case, Languages], list[tuple[Case, Strategy, str]]]:
+    """The languages of the cases that are walked, and (case, strategy, seed) of each walk."""
+    cases = known_to_all(bench.job)
+    chosen = [case for case in bench.languages if case.tokens and expressed(case)]
+    seed = bench.job.audit_seed
+    plan = [*walks.given(chosen, seed), *walks.plan(cases, [], bench.job.walks, seed)]
+    return {case: Languages.of(case) for case in (*chosen, *cases)}, plan
+
+
+def known_to_all(job: Job) -> list[Case]:
+    """The cases that every engine is walked along. Raises `SuiteError` for one that some cannot."""
+    cases = list(suites.load(Path(job.engines_suite)).cases)
+    for case in cases:
+        if expressed(case) is None:
+            raise SuiteError(
+                f"{job.engines_suite}: case {case.id!r}, grammar: not every engine knows it; write "
+                "a JSON Schema, or lark: 'start: /R/' with check: {regex: 'R'}."
+            )
+    return cases
+
+
+class _Probing:
+    """One engine over all cases."""
+
+    def __init__(
+        self, bench: Workbench, engine: ForeignEngine, languages: dict[Case, Languages]
+    ) -> None:
+        self._bench, self._engine, self._languages = bench, engine, languages
+        self._kinds = Kinds(bench.vocabulary, engine.table.claimed)
+        self._orders = {case: list(reordered(case)) for case in languages}
+        self._found: dict[Key, Found] = {}
+        self._recorder: Recorder | None = None
+
+    def run(self, plan: list[tuple[Case, Strategy, str]]) -> None:
+        """Walk as planned; send what was met."""
+        bench = self._bench
+        walker = Walker(bench.vocabulary, self._engine.table, bench.judge, self._compile)
+        for i, (case, strategy, seed) in enumerate(plan):
+            walk = walker.walk(case, self._languages[case], strategy, seed)
+            bench.channel.rows("engines", self._rows(walk, f"{i:04d}-{strategy}"))
+        bench.channel.rows("engine_findings", self._findings())
+
+    def _compile(self, case: Case) -> Recorder:
+        self._recorder = Recorder(self._start(case))
+        return self._recorder
+
+    def _start(self, case: Case) -> Matcher:
+        text = expressed(case)
+        assert text is not None
+        return self._engine.compile(self._engine.table, *text)
+
+    def _rows(self, walk: Walk, name: str) -> Iterator[Row]:
+        assert self._recorder is not None
+        bench, recorder = self._bench, self._recorder
+        masks = recorder.masks or [None]
+        for step, (finding, mask) in enumerate(zip(walk.findings, masks, strict=False)):
+            taken = walk.tokens[:step]
+            prefix = b"".join(bench.vocabulary.rendered[token] for token in taken)
+            truth = bench.judge.legal(self._languages[walk.case].grammar, prefix)
+            if mask is not None and truth is not None:
+                order = self._in_other_order(walk.case, prefix)
+                for key, ids in self._kinds.of(walk.case, taken, mask, truth, order):
+                    self._found.setdefault(key, Found()).take(walk.case, taken, ids)
+            verdict = finding.verdict.value if mask is not None else "grammar_error"
+            yield _row(bench, self._engine.name) | {
+                "made_by": self._engine.version,
+                "grammar": f"{walk.case.suite}/{walk.case.id}",
+                "walk": name,
+                "step": step,
+                "verdict": verdict,
+                "n_allowed": finding.n_allowed,
+                "n_unsound": finding.n_unsound,
+                "n_incomplete": finding.n_incomplete,
+                "engine_free": finding.engine_free or None,
+                "reason": (recorder.error or "") if mask is None else finding.reason,
+            }
+            if finding.verdict is MaskVerdict.REFUSED_BY_CONSUME:
+                key = finding.verdict, "refused"
+                self._found.setdefault(key, Found()).take(walk.case, taken, finding.ids)
+
+    def _in_other_order(self, case: Case, prefix: bytes) -> Legal | None:
+        """Which ids are legal after a prefix where properties come in another order."""
+        legal: Legal | None = None
+        for grammar in self._orders[case]:
+            truth = self._bench.judge.legal(grammar, prefix)
+            if truth is not None:
+                legal = truth[0] if legal is None else legal | truth[0]
+        return legal
+
+    def _minimise(self, key: Key, found: Found) -> None:
+        """Put the smallest of the proposed cases that shows the same kind in the walk's place."""
+        vocabulary, judge = self._bench.vocabulary, self._bench.judge
+        for case, taken in smaller(key, found, vocabulary, self._engine.table.claimed):
+            with closing(self._start(case)) as matcher:
+                mask = matcher.mask() if all(matcher.consume(token) for token in taken) else None
+            prefix = b"".join(vocabulary.rendered[token] for token in taken)
+            # Asked once, so that the judge's own cache need not keep it.
+            truth = replace(judge, _legal={}).legal(Languages.of(case).grammar, prefix)
+            if mask is None or truth is None:
+                continue
+            ids = dict(self._kinds.of(case, taken, mask, truth)).get(key)
+            if ids:
+                found.case, found.taken, found.shown = case, taken, tuple(ids)
+                return
+
+    def _findings(self) -> Iterator[Row]:
+        bench, engine, claimed = self._bench, self._engine, self._engine.table.claimed
+        vocabulary, tokenizer = bench.vocabulary, bench.job.tokenizer
+        for key, found in sorted(self._found.items()):
+            if key[0] is not MaskVerdict.REFUSED_BY_CONSUME:
+                self._minimise(key, found)
+            assert found.case is not None
+            parts = tokenizer, "engine", engine.name, rerun.release(engine.version), *key
+            file = f"reproducers/{rerun.file_name('-'.join(parts))}.yaml"
+            under = ["builder=fixed", f"audit.engines=[{engine.name}]"]
+            command = rerun.reproducing(file, bench.job.named, under)
+            about = f"{tokenizer}, {engine.version}'s own masks: {key[0]} ({key[1]})"
+            first = found.shown[0]
+            known = first < vocabulary.n_tokens
+            taken = [*found.taken, *([first] if known else [])]
+            yield {
+                "tokenizer": tokenizer,
+                "engine": engine.name,
+                "made_by": engine.version,
+                "verdict": key[0].value,
+                "kind": key[1],
+                "n_states": found.n_states,
+                "n_ids": len(found.ids),
+                "grammar": (expressed(found.case) or ("", ""))[1],
+                "tokens": list(found.taken),
+                "ids": list(found.shown[:_KEPT_IDS]),
+                "true": vocabulary.true_bytes[first] if known else None,
+                "claimed": claimed[first] if known else None,
+                "file": file,
+                "command": command,
+                "suite_file": small_cases.suite_file(found.case, taken, about, command),
+                "report": report(
+                    key, found, vocabulary, claimed, engine.version, tokenizer, command
+                ),
+            }
+
+
+def _row(bench: Workbench, engine: str, refusal: BuilderRefused | None = None) -> Row:
+    """A row of `engines` for an engine that was refused; the others fill it in."""
+    return {
+        "tokenizer": bench.job.tokenizer,
+        "engine": engine,
+        "made_by": (refusal and refusal.made_by) or None,
+        "grammar": "",
+        "walk": "",
+        "step": 0,
+        "verdict": "builder_refused",
+        "n_allowed": None,
+        "n_unsound": None,
+        "n_incomplete": None,
+        "engine_free": None,
+        "reason": str(refusal or ""),
+    }

@@ -1,0 +1,227 @@
+"""The prefix stage of an audit: where implementations put SentencePiece's dummy prefix."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+from ...audit.prefix_placement import NO_SCHEME, Answer, Placement, first_difference
+from ...model.errors import LoadRefused, PipelineError
+from ...model.names import Row
+from ...system import processes, provenance
+from ...vocab import chat_template
+from ...vocab.files import sentencepiece
+from ...vocab.token_types import UNRENDERED
+from .session import Workbench
+
+_LLAMA = "llama.cpp"
+_OURS = "byte-exact"
+_HERE = "here"
+"""In `audit.references`: the Python in use."""
+_TIME_LIMIT = 120
+"""Seconds that the reference tokenizers of one Python may take."""
+
+
+def run(bench: Workbench) -> None:
+    """Send `prefix`, `flags` and `templates` of a SentencePiece vocabulary; nothing of others."""
+    fit = bench.scheme is not None and not bench.vocabulary.tokenize_can_throw
+    if not bench.begin("prefix"):
+        return
+    if fit:
+        _send(bench)
+    bench.channel.done("prefix")
+
+
+def _send(bench: Workbench) -> None:
+    placement = Placement(bench.vocabulary)
+    try:
+        own = list(_own_answers(bench, placement))
+    except ValueError as error:  # a damaged file: a score of NaN
+        bench.channel.rows("prefix", [_unplaced(bench, str(error))])
+        return
+    answers = [*own, *_references(bench, placement)]
+    for answer in answers:
+        bench.channel.rows("prefix", _prefix_rows(bench, placement, answer))
+    bench.channel.rows("flags", _flag_rows(bench, placement))
+    bench.channel.rows("templates", _template_rows(bench, placement, answers))
+
+
+def _own_answers(bench: Workbench, placement: Placement) -> Iterator[Answer]:
+    texts = [text.encode() for text in placement.texts]
+    yield Answer(_LLAMA, [_llama(bench, text) for text in texts], [])
+    for scheme, encoder in placement.encoders.items():
+        yield Answer(f"{_OURS}/{scheme}", [encoder.encode(text) for text in texts], [])
+
+
+def _references(bench: Workbench, placement: Placement) -> Iterator[Answer]:
+    """Those of the Pythons of `audit.references`, where there is a `tokenizer.model` to give them.
+
+    An implementation that several of them have answers once.
+    """
+    asked = bench.job.references
+    found = _tokenizer_model(bench) if asked else None
+    if found is None:
+        return
+    seen: set[str] = set()
+    for python in asked:
+        try:
+            for answer in _ask(placement, "" if python == _HERE else python, *found):
+                if answer.implementation not in seen:
+                    seen.add(answer.implementation)
+                    yield answer
+        except (OSError, ValueError) as error:
+            raise PipelineError(
+                f"audit.references: no reference tokenizer answers from {python} ({error}). Name "
+                "the Python of an environment that has some, or `here`."
+            ) from None
+
+
+def _ask(placement: Placement, python: str, model: Path, sha256: str) -> Iterator[Answer]:
+    """What the reference tokenizers of a Python, empty for this one, say of a `tokenizer.model`.
+
+    Raises OSError where it cannot be started, and ValueError where it fails.
+    """
+    environment = {key: v for key, v in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        processes.own("audit.reference_tokenizers", python=python),
+        input=json.dumps(placement.request(os.fspath(model), sha256)),
+        capture_output=True,
+        text=True,
+        env=environment | {"HF_HUB_OFFLINE": "1"},
+        timeout=_TIME_LIMIT,
+        check=False,
+    )
+    if done.returncode:
+        raise ValueError(done.stderr.strip().splitlines()[-1:] or "it said nothing")
+    for line in done.stdout.splitlines():
+        said = json.loads(line)
+        if "ids" in said:
+            yield Answer(said["implementation"], said["ids"], said.get("chats", []))
+
+
+def _tokenizer_model(bench: Workbench) -> tuple[Path, str] | None:
+    """The SentencePiece file of this vocabulary: its source, or one in mistral-common like it."""
+    tokens = bench.job.tokens
+    if tokens is not None and tokens.format == "sentencepiece":
+        return Path(tokens.path), tokens.sha256
+    spec = importlib.util.find_spec("mistral_common")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for path in sorted(Path(folder, "data").glob("*.model.v*")):
+            try:
+                texts = sentencepiece.texts(path)
+            except LoadRefused:
+                continue
+            if texts == bench.vocabulary.texts:
+                return path, provenance.file_sha256(path)
+    return None
+
+
+def _llama(bench: Workbench, data: bytes) -> list[int]:
+    return bench.model.vocab.tokenize(data, add_special=False, parse_special=True)
+
+
+def _prefix_rows(bench: Workbench, placement: Placement, answer: Answer) -> Iterator[Row]:
+    scheme = placement.followed(answer.ids)
+    for text, ids in zip(placement.texts, answer.ids, strict=True):
+        yield {
+            "tokenizer": bench.job.tokenizer,
+            "text": text,
+            "implementation": answer.implementation,
+            "scheme": scheme,
+            "ids": ids,
+            "pieces": placement.pieces(ids),
+            "discriminating": placement.discriminating(text),
+            "reason": "",
+        }
+
+
+def _unplaced(bench: Workbench, reason: str) -> Row:
+    return {
+        "tokenizer": bench.job.tokenizer,
+        "text": "",
+        "implementation": _OURS,
+        "scheme": NO_SCHEME,
+        "ids": None,
+        "pieces": None,
+        "discriminating": None,
+        "reason": reason,
+    }
+
+
+def _flag_rows(bench: Workbench, placement: Placement) -> Iterator[Row]:
+    """Section 9 of the founding document: no flag of `llama_tokenize` keeps the space away."""
+    vocabulary = bench.vocabulary
+    mark = b"" if placement.marker == -1 else vocabulary.texts[placement.marker]
+    for text, add, parse in product((b"Write", mark + b"Write"), (False, True), (False, True)):
+        ids = bench.model.vocab.tokenize(text, add_special=add, parse_special=parse)
+        plain = [token for token in ids if not int(vocabulary.attrs[token]) & UNRENDERED]
+        got = b"".join(vocabulary.true_bytes[token] for token in plain)
+        yield {
+            "tokenizer": bench.job.tokenizer,
+            "text": text.decode("utf-8", "replace"),
+            "add_special": add,
+            "parse_special": parse,
+            "ids": ids,
+            "pieces": placement.pieces(ids),
+            "space_added": got.startswith(b" ") and not text.startswith(b" "),
+        }
+
+
+def _template_rows(bench: Workbench, placement: Placement, answers: list[Answer]) -> Iterator[Row]:
+    """A GGUF's own chat template: the ids of its text under llama.cpp and under references."""
+    template = bench.model.meta("tokenizer.chat_template")
+    if template is None:
+        return
+    vocabulary = bench.vocabulary
+    names = {
+        name: vocabulary.texts[token].decode("utf-8", "replace") if token >= 0 else ""
+        for name, token in (("bos", vocabulary.bos), ("eos", vocabulary.eos))
+    }
+    for number, (name, messages) in enumerate(chat_template.CONVERSATIONS.items()):
+        row: Row = {"tokenizer": bench.job.tokenizer, "conversation": name}
+        try:
+            text = chat_template.render(template, messages, **names)
+        except chat_template.Unrenderable as refusal:
+            yield row | _nothing(str(refusal))
+            continue
+        llama = _llama(bench, text.encode())
+        references = {
+            f"{_OURS}/{s}": e.encode(text.encode()) for s, e in placement.encoders.items()
+        }
+        references |= {
+            answer.implementation: said["ids"]
+            for answer in answers
+            if answer.chats and (said := answer.chats[number]) is not None
+        }
+        for reference, ids in references.items():
+            at = first_difference(llama, ids)
+            yield row | {
+                "text": text,
+                "reference": reference,
+                "declared": reference == f"{_OURS}/{bench.scheme}",
+                "llama_ids": llama,
+                "ids": ids,
+                "first_difference": at,
+                "llama_pieces": placement.pieces(llama),
+                "pieces": placement.pieces(ids),
+                "reason": "",
+            }
+
+
+def _nothing(reason: str) -> Row:
+    return {
+        "text": None,
+        "reference": "",
+        "declared": None,
+        "llama_ids": None,
+        "ids": None,
+        "first_difference": None,
+        "llama_pieces": None,
+        "pieces": None,
+        "reason": reason,
+    }

@@ -1,0 +1,283 @@
+"""The replay stage: the instances of imported schemas through the masks of every builder.
+
+Schemas are worked on by several threads at once, each with all its builders: almost all the time
+is spent in the engine, which lets other threads run.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ...audit.instances import Cause, End, Meter, Verdict, Walked, judge, walk
+from ...engines.builders import bridge
+from ...engines.protocol import Matcher
+from ...engines.table import TokenTable
+from ...grammars import importers
+from ...grammars.importers import Entry, Instance, Item
+from ...grammars.languages import ByteGrammar
+from ...model.errors import SuiteError
+from ...model.names import Row
+from ...native import llguidance
+from ...system import provenance
+from ...system.clock import Clock
+from ...vocab.spelling import Splits
+from ..protocol import CollectionRef
+from .session import Workbench
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One schema, and the builders it is still to be replayed under."""
+
+    collection: CollectionRef
+    item: Item
+    builders: list[str]
+
+
+def run(bench: Workbench) -> None:
+    """Send `replay` and `replay_times` of every schema and builder."""
+    splits = Splits(bench.vocabulary, bench.spelling, bridge.raw_tokenize(bench.material.vocab))
+    tasks, turn = _tasks(bench), threading.Lock()
+    truth = bridge.true_table(bench.material)
+    bench.engine.tokenizer(truth)  # made here: threads only look it up
+
+    def work() -> int:
+        """Take tasks until there is none; gives the engine's share of the time, nanoseconds."""
+        clock, engine = bench.clock.another(), 0
+        while True:
+            with turn:
+                task = next(tasks, None)
+            if task is None:
+                return engine
+            engine += _Replayer(bench, splits, truth, clock, task).run()
+
+    n_threads = 1 if bench.job.apart else bench.job.n_threads or _processors()
+    with ThreadPoolExecutor(n_threads) as pool:
+        engine = sum(done.result() for done in [pool.submit(work) for _ in range(n_threads)])
+    engine += bench.engine.building
+    bench.channel.send("spent", engine=engine, all=time.process_time_ns())
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _tasks(bench: Workbench) -> Iterator[_Task]:
+    for collection in bench.job.collections:
+        found = importers.find(collection.layout, Path(collection.path))
+        items = {item.id: item for item in found}
+        for name in collection.ids:
+            units = {b: ("replay", b, collection.name, name) for b in bench.job.builders}
+            builders = [builder for builder, unit in units.items() if unit in bench.wanted]
+            if builders and name in items:
+                yield _Task(collection, items[name], builders)
+
+
+@dataclass
+class _Replayer:
+    """One schema under its builders."""
+
+    bench: Workbench
+    splits: Splits
+    truth: TokenTable
+    clock: Clock
+    task: _Task
+
+    @cached_property
+    def entry(self) -> Entry:
+        layout = self.task.collection.layout
+        return importers.read(layout, self.task.item, self.bench.job.constraint)
+
+    @cached_property
+    def grammar(self) -> tuple[str, str]:
+        """The schema as the engine takes it; raises SuiteError."""
+        assert self.entry.grammar is not None
+        return self.entry.grammar.engine_text()
+
+    @cached_property
+    def language(self) -> ByteGrammar:
+        """Asked only where a builder and the file disagree."""
+        return ByteGrammar(self.grammar[1])
+
+    @cached_property
+    def spelt(self) -> list[tuple[Instance, str, list[int]]]:
+        """Every instance in every split: the same for all builders."""
+        seed = f"{self.bench.job.audit_seed}/{self.task.item.id}"
+        return [
+            (instance, split, ids)
+            for instance in self.entry.instances
+            for split, ids in self.splits.of(instance.text, f"{seed}/{instance.id}")
+        ]
+
+    @cached_property
+    def controls(self) -> dict[tuple[int, ...], bool]:
+        """Beginnings that were walked over the true table, and whether it took them."""
+        return {}
+
+    def run(self) -> int:
+        """Replay under each builder; gives the nanoseconds spent in the engine."""
+        engine = 0
+        for builder in self.task.builders:
+            unit = ("replay", builder, self.task.collection.name, self.task.item.id)
+            self.bench.channel.started(*unit)
+            meter = Meter()
+            with self.clock.on(unit):
+                rows = self._rows(builder, meter)
+            engine += meter.engine
+            self.bench.channel.finish(
+                unit, {"replay": rows, "replay_times": [self._times(builder, meter)]}
+            )
+        return engine
+
+    def _rows(self, builder: str, meter: Meter) -> list[Row]:
+        table = self.bench.tables.get(builder)
+        if table is None:
+            reason = str(self.bench.refusals[builder])
+            return [self._row(builder, Verdict.BUILDER_REFUSED, Cause.BUILDER, reason=reason)]
+        try:
+            text = self.grammar
+        except SuiteError as error:
+            return [self._row(builder, Verdict.UNREADABLE, Cause.NONE, reason=str(error))]
+        with meter.on():
+            start = self.bench.engine.compile(table, *text)
+        with closing(start):
+            made_of: Row = {"grammar_hash": provenance.digest(*text), "table_hash": table.hash}
+            return [row | made_of for row in self._compiled(builder, table, start, meter)]
+
+    def _compiled(
+        self, builder: str, table: TokenTable, start: llguidance.Matcher, meter: Meter
+    ) -> Iterator[Row]:
+        """One row for each instance and split; one for the schema where it gets no further."""
+        if start.error is not None:
+            cause = Cause.ENGINE if self._true_start_fails() else Cause.BUILDER
+            yield self._row(builder, Verdict.COMPILE_REFUSED, cause, reason=start.error)
+            return
+        with meter.on():
+            matcher = start.clone()
+            begins = matcher.mask() is not None
+        meter.first = meter.engine
+        with closing(matcher):
+            if not begins:
+                why = matcher.error or ""
+                yield self._row(builder, Verdict.LIMIT, Cause.ENGINE, reason=why)
+                return
+        if not self.entry.instances:
+            yield self._row(builder, Verdict.OK, Cause.NONE)
+        deadline = time.monotonic() + (self.bench.job.case_limit or math.inf)
+        for instance, split, ids in self.spelt:
+            with meter.on():
+                matcher = start.clone()
+            with closing(matcher):
+                walked = walk(matcher, ids, instance.text, self.bench.vocabulary, meter, deadline)
+                error = matcher.error
+            verdict, cause = self._judge(instance, walked, ids, table, meter)
+            yield self._row(builder, verdict, cause) | {
+                "instance": instance.id,
+                "split": split,
+                "valid": instance.valid,
+                "n_tokens": len(ids),
+                "failed_at": walked.step,
+                "reason": error or ("" if verdict is Verdict.OK else walked.end.value),
+                **self._culprit(table, ids, walked, cause),
+            }
+
+    def _judge(
+        self, instance: Instance, walked: Walked, ids: list[int], table: TokenTable, meter: Meter
+    ) -> tuple[Verdict, Cause]:
+        verdict, cause = judge(instance.valid, walked, by_bytes=False, by_truth=False)
+        if verdict not in {Verdict.VALID_REFUSED, Verdict.INVALID_ACCEPTED}:
+            return verdict, cause
+        with meter.on():
+            by_bytes = self.language.match(instance.text).complete
+        by_truth = by_bytes and instance.valid and self._truth_goes_on(ids, walked, table, meter)
+        return judge(instance.valid, walked, by_bytes, by_truth)
+
+    def _truth_goes_on(
+        self, ids: list[int], walked: Walked, table: TokenTable, meter: Meter
+    ) -> bool:
+        """See `instances.judge`; known without asking where the builder's is the true table."""
+        if table.hash == self.truth.hash:
+            return False
+        taken = tuple(ids[: len(ids) if walked.step is None else walked.step + 1])
+        if taken not in self.controls:
+            with meter.on(), closing(self._true_matcher()) as matcher:
+                good = matcher.error is None and all(matcher.consume(token) for token in taken)
+                if walked.end is End.INCOMPLETE:
+                    good = good and matcher.accepting()
+                self.controls[taken] = good
+        return self.controls[taken]
+
+    def _true_matcher(self) -> Matcher:
+        return self.bench.engine.compile(self.truth, *self.grammar)
+
+    def _true_start_fails(self) -> bool:
+        with closing(self._true_matcher()) as matcher:
+            return matcher.error is not None
+
+    def _culprit(self, table: TokenTable, ids: list[int], walked: Walked, cause: Cause) -> Row:
+        """The first token that is not what the builder says, else the one that was refused."""
+        if cause is not Cause.BUILDER:
+            return {}
+        true = self.bench.vocabulary.rendered
+        reached = ids if walked.step is None else ids[: walked.step + 1]
+        wrong = (n for n, token in enumerate(reached) if table.claimed[token] != true[token])
+        step = next(wrong, len(reached) - 1)
+        if step < 0:
+            return {}
+        token = reached[step]
+        return {
+            "culprit_step": step,
+            "culprit": token,
+            "claimed": table.claimed[token],
+            "true": true[token],
+        }
+
+    def _row(self, builder: str, verdict: Verdict, cause: Cause, reason: str = "") -> Row:
+        return {
+            "tokenizer": self.bench.job.tokenizer,
+            "builder": builder,
+            "collection": self.task.collection.name,
+            "schema": self.task.item.id,
+            "instance": "",
+            "split": "",
+            "valid": None,
+            "verdict": verdict.value,
+            "cause": cause.value,
+            "n_tokens": None,
+            "failed_at": None,
+            "culprit_step": None,
+            "culprit": None,
+            "claimed": None,
+            "true": None,
+            "reason": reason,
+            "grammar_hash": None,
+            "table_hash": None,
+        }
+
+    def _times(self, builder: str, meter: Meter) -> Row:
+        def us(value: int | None) -> int | None:
+            return None if value is None else value // 1000
+
+        return {
+            "tokenizer": self.bench.job.tokenizer,
+            "builder": builder,
+            "collection": self.task.collection.name,
+            "schema": self.task.item.id,
+            "n_bytes": self.task.item.size,
+            "n_masks": len(meter.masks),
+            "first_mask_us": us(meter.first or None),
+            "mask_p50_us": us(meter.percentile(0.5)),
+            "mask_p90_us": us(meter.percentile(0.9)),
+            "mask_p99_us": us(meter.percentile(0.99)),
+            "mask_max_us": us(max(meter.masks, default=None)),
+            "engine_us": us(meter.engine),
+        }

@@ -1,0 +1,85 @@
+"""Which bytes `llama_tokenize` survives; doubtful ones are tried in a child that may die."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...native import llama
+from ...system import processes
+from ...vocab.vocabulary import Vocabulary
+
+_AT_ONCE = 200
+"""Texts handed to one child; a command line holds them."""
+_ENOUGH = 12
+"""Deaths after which no more is tried at large: each costs a process, and the case is clear."""
+
+
+@dataclass
+class Survival:
+    """Answers whether `llama_tokenize` of some bytes returns, and remembers."""
+
+    file: Path
+    vocabulary: Vocabulary
+    _known: dict[bytes, bool] = field(default_factory=dict[bytes, bool])
+
+    def __call__(self, data: bytes) -> bool:
+        """Whether `llama_tokenize` of these bytes returns at all."""
+        if not self.tried(data):
+            self._known[data] = survives(self.file, data)
+        return self._known.get(data, True)
+
+    def tried(self, data: bytes) -> bool:
+        """Whether the answer about these bytes is known."""
+        return data in self._known or not self.vocabulary.may_throw(data)
+
+    def try_all(self, texts: Sequence[bytes]) -> None:
+        """Try many texts with few children: each says how far it came before it died.
+
+        After `_ENOUGH` deaths the rest are left untried (`tried`).
+        """
+        left = [text for text in texts if self.vocabulary.may_throw(text)]
+        left = [text for text in dict.fromkeys(left) if text not in self._known]
+        while left and list(self._known.values()).count(False) < _ENOUGH:
+            batch = left[:_AT_ONCE]
+            done = _survivors(self.file, batch)
+            self._known.update(dict.fromkeys(batch[:done], True))
+            if done < len(batch):
+                self._known[batch[done]] = False
+            left = left[done + (done < len(batch)) :]
+
+
+def survives(file: Path, data: bytes) -> bool:
+    """Whether one tokenization comes back, tried in a child whatever the vocabulary."""
+    return _survivors(file, [data]) == 1
+
+
+def _survivors(file: Path, texts: Sequence[bytes]) -> int:
+    """How many of the texts came back, in order, before the child died.
+
+    Raises FileNotFoundError where it died of a file that is gone.
+    """
+    child = subprocess.run(
+        processes.own("runs.worker", "tokenize", os.fspath(file), *(text.hex() for text in texts)),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+        timeout=120,
+    )
+    if child.returncode:
+        file.stat()
+    return child.stdout.count(b".")
+
+
+def tokenize_each(file: str, texts: Sequence[bytes]) -> None:
+    """What the child does: a dot for each text that comes back."""
+    llama.start()
+    with closing(llama.Model(Path(file), vocab_only=True)) as model:
+        for text in texts:
+            model.vocab.tokenize(text, add_special=False, parse_special=True)
+            os.write(1, b".")

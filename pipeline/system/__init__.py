@@ -1,0 +1,6 @@
+"""The machine, with no word of tokens or grammars: processes, clocks, hashes, text for terminals.
+
+Imports `model`.
+"""
+
+__all__ = ["clock", "processes", "provenance", "rerun", "resources", "text"]

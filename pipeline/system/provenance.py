@@ -1,0 +1,74 @@
+"""What made a result: versions, hashes, device. Imported by workers and by the parent."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import subprocess
+from array import array
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+_PACKAGES = (
+    "byte-exact",
+    "gguf",
+    "hydra-core",
+    "jsonschema",
+    "llama-cpp-python",
+    "llguidance",
+    "mistral-common",
+    "numpy",
+    "polars",
+    "sentencepiece",
+)
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Versions of Python and of every package that can decide an outcome."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def digest(*parts: object) -> str:
+    """sha256 over values that JSON can carry, in order."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def framed(parts: Sequence[bytes]) -> bytes:
+    """Byte strings as one: how many there are, how long each is, and then all of them."""
+    lengths = array("Q", [len(parts), *map(len, parts)])
+    return lengths.tobytes() + b"".join(parts)
+
+
+@cache
+def file_sha256(path: Path) -> str:
+    """sha256 of a file, read once per process."""
+    with path.open("rb") as data:
+        return hashlib.file_digest(data, "sha256").hexdigest()
+
+
+@cache
+def commit() -> str | None:
+    """The git commit of this checkout, `+` behind it when files differ; None outside one."""
+    root = Path(__file__).parent.parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        head, changed = (
+            subprocess.run(
+                ["git", *arguments], cwd=root, capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for arguments in (["rev-parse", "HEAD"], ["status", "--porcelain", "-uno"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head + ("+" if changed else "")

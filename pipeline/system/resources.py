@@ -1,0 +1,13 @@
+"""Where `conf/` and `datasets/` are: in a clone, or inside an installed wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent.parent
+
+
+def data_folder(name: str) -> Path:
+    """`conf/` or `datasets/`: inside an installed wheel, else beside the package in a clone."""
+    inside = _PACKAGE / name
+    return inside if inside.is_dir() else _PACKAGE.parent / name

@@ -1,0 +1,3 @@
+"""Files of models and tokenizers: named, found or fetched, checked, read, forged."""
+
+__all__ = ["forge", "gguf", "resolve", "sentencepiece", "source"]

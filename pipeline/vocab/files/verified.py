@@ -1,0 +1,112 @@
+"""Whether a file is what it must be: its format, its sha256, and the record of what was seen."""
+
+import contextlib
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ...model.errors import SourceError
+from .source import Format, Resolved, Role, Source, cache_dir
+
+HASH_ONCE_BYTES = 64 * 2**20  # files from this size on have their sha256 remembered
+BLOCK = 4 * 2**20
+
+
+# --- checking: format and sha256 ----------------------------------------------------------------
+
+
+def checked(
+    source: Source,
+    role: Role,
+    progress: bool,
+    path: Path,
+    origin: str,
+    record: Path | None = None,
+    fetched: bool = False,
+) -> Resolved:
+    """`path` if its first bytes and its sha256 (pinned, or kept in `record`) are right."""
+    kind = _format(path, role)
+    digest = sha256_of(path, progress=progress)
+    recorded = read_record(record).get("sha256") if record else None
+    expected = source.sha256 or recorded
+    if expected not in (None, digest):
+        basis = f"pinned for {role}={source.name}" if source.sha256 else f"recorded in {record}"
+        accept = f"set {role}.sha256={digest}"
+        if not source.sha256:
+            accept += f", or delete {record}"
+        where = origin if fetched else f"{path} ({origin})"
+        advice = "Nothing was kept" if fetched else "Put the right file there"
+        advice += "" if fetched or not record else ", or delete it to fetch it again"
+        raise SourceError(
+            f"{where} is not the file it should be: its sha256 is {digest}, where {expected} "
+            f"is {basis}. {advice}; or, to accept this one, {accept}."
+        )
+    return Resolved(path, digest, origin, kind)
+
+
+def _format(path: Path, role: Role) -> Format:
+    """What the first bytes say; SourceError where they say neither GGUF nor SentencePiece."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}.") from None
+    if head[:4] == b"GGUF":
+        return "gguf"
+    if role == "tokenizer" and head[:1] == b"\n" and ".model" in path.name:
+        return "sentencepiece"
+    if not head:
+        found = "it is empty"
+    elif head.startswith(b"version https://git-lfs"):
+        found = "it is a git-lfs pointer, not the file itself: run `git lfs pull` where it lies"
+    elif head.lstrip()[:1] == b"<":
+        found = "it looks like a web page: the download went wrong"
+    else:
+        found = f"it begins with {head[:8]!r}"
+    raise SourceError(f"{path} is not a GGUF file (those begin with b'GGUF'): {found}.")
+
+
+def sha256_of(path: Path, *, progress: bool = False) -> str:
+    """The sha256 of a file, lower-case hex; a large one's is remembered by inode, size and time."""
+    try:
+        stat = path.stat()
+        state = f"{stat.st_dev}-{stat.st_ino}-{stat.st_size}-{stat.st_mtime_ns}"
+        record = cache_dir() / "records" / "sha256" / f"{state}.json"
+        if stat.st_size < HASH_ONCE_BYTES:
+            return _digest(path, stat.st_size, False)
+        if known := read_record(record).get("sha256"):
+            return str(known)
+        digest = _digest(path, stat.st_size, progress)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}.") from None
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs time here, no more
+        write_record(record, {"sha256": digest})
+    return digest
+
+
+def _digest(path: Path, size: int, progress: bool) -> str:
+    from tqdm import tqdm
+
+    digest = hashlib.sha256()
+    quiet = not progress or size < 2**30
+    with path.open("rb") as file, tqdm(total=size, unit="B", unit_scale=True, disable=quiet) as bar:
+        while block := file.read(BLOCK):
+            digest.update(block)
+            bar.update(len(block))
+    return digest.hexdigest()
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+
+
+def write_record(path: Path, record: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        json.dump(record, file, indent=1)
+    Path(file.name).replace(path)

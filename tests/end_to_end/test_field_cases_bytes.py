@@ -1,0 +1,347 @@
+"""Field cases A: the bytes of token tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.audit import token_table
+from pipeline.audit.masks import MaskVerdict
+from pipeline.engines.llguidance import Llguidance
+from pipeline.engines.table import TokenTable
+from pipeline.model.verdicts import Verdict
+from pipeline.vocab.files import gguf
+from pipeline.vocab.token_types import META_SPACE, Attr, VocabType
+from pipeline.vocab.vocabulary import Vocabulary
+from support import damaged_ggufs as faults
+from support import field_cases
+from support.field_cases import REPLACEMENT, Open, audited, literal_check, through_text, wrong
+from support.toy import (
+    BYTES,
+    Bench,
+    bench_of,
+    case_of,
+    made_of,
+    opened_file,
+    table_of,
+)
+from support.vocabularies import Opened
+
+engine = field_cases.engine
+
+
+def spelt_in_sentencepiece() -> Vocabulary:
+    """256 byte tokens, `▁the`, `cat`, `▁` and `</s>`, as U-01 has them."""
+    texts = [b"<0x%02X>" % byte for byte in range(256)]
+    texts += ["▁the".encode(), b"cat", META_SPACE, b"</s>"]
+    attrs = dict.fromkeys(range(256), Attr.BYTE) | {259: Attr.CONTROL}
+    return made_of([*BYTES, b" the", b"cat", b" ", b"</s>"], attrs, ends=[259], texts=texts)
+
+
+def test_u01_raw_sentencepiece_spelling_is_no_bytes(engine: Llguidance) -> None:
+    """LiteRT-LM #3510: the table holds the six letters `<0x20>` and U+2581 in place of a space.
+
+    Nothing in it is a space then, and text that needs one never comes. All 256 byte tokens and
+    both tokens with U+2581 are wrong before anything is decoded.
+
+    In reality the first mask depends on the tokenization: where it gives what it can (`cat`
+    alone), the mask allows just that and consuming it is refused; greedily, the mask fails.
+    """
+    vocabulary = spelt_in_sentencepiece()
+    assert wrong(vocabulary, vocabulary.texts) == dict.fromkeys([*range(257), 258], "other")
+    greedy = Bench(vocabulary, table_of(vocabulary, vocabulary.texts), engine)
+    assert greedy.state("start: /the cat/").verdict is MaskVerdict.EMPTY
+    assert greedy.generate("start: /the cat/", drop=False).verdict is Verdict.STOPPED
+    told = table_of(vocabulary, vocabulary.texts, tokenize=lambda _: [257])
+    cat = Bench(vocabulary, told, engine)
+    assert cat.allowed("start: /the cat/") == [257]
+    assert cat.generate("start: /the cat/").verdict is Verdict.UNENFORCED
+    mended = Bench(vocabulary, table_of(vocabulary), engine)
+    assert mended.state("start: /the cat/").verdict is MaskVerdict.EXACT
+    assert mended.generate("start: /the cat/").verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("name", "n_wrong"),
+    [
+        ("llama_spm", 16410),
+        ("phi3", 16410),
+        ("baichuan", 14717),
+        ("bert_bge", 5),
+        pytest.param("nomic_bert_moe", 154629, marks=pytest.mark.slow),
+    ],
+)
+def test_u02_detokenizing_one_id_loses_its_space(
+    open_vocabulary: Open, name: str, n_wrong: int
+) -> None:
+    """llama.cpp's `common/llguidance.cpp`; tokenizers #1141, transformers #28776, litgpt PR 2326.
+
+    Each id is decoded as if it were the first of a text, so ` techs` is entered as `techs`.
+    """
+    vocabulary = open_vocabulary(name).vocabulary
+    assert len(wrong(vocabulary, open_vocabulary(name).table("unfixed").claimed)) == n_wrong
+
+
+def test_u02_lost_spaces_corrupt_the_text_or_lose_the_constraint(open_vocabulary: Open) -> None:
+    """Free letters come out with spaces in them, unnoticed; a literal is refused at its start.
+
+    In reality `hello world` is first *unsound*: the one token allowed is ` hello`. That it is
+    then refused shows one step later, as the bridge meets it.
+    """
+    bench = bench_of(open_vocabulary("llama_spm"), "unfixed")
+    letters, literal = "start: /[a-z]{3,6}!/", 'start: "hello world"'
+    spoilt = [bench.generate(letters, seed) for seed in range(12)]
+    assert {one.verdict for one in spoilt} == {Verdict.SILENT_CORRUPTION}
+    assert all(b" " in one.output for one in spoilt)
+    lost = [bench.generate(literal, seed) for seed in range(12)]
+    assert {one.verdict for one in lost} == {Verdict.UNENFORCED}
+    assert bench.state(literal).verdict is MaskVerdict.UNSOUND
+    mended = bench_of(open_vocabulary("llama_spm"), "fixed")
+    for grammar in (letters, literal):
+        assert mended.state(grammar).verdict is MaskVerdict.EXACT
+        assert {mended.generate(grammar, seed).verdict for seed in range(12)} == {Verdict.OK}
+
+
+def after_a_zero(opened: Opened) -> TokenTable:
+    """lm-format-enforcer's way: decode `0` and the token, cut the `0` off, all of it as text."""
+    vocab = opened.model.vocab
+    zero = opened.vocabulary.rendered.index(b"0")
+    head = vocab.detokenize([zero], special=False)
+    texts = [
+        vocab.detokenize([zero, token], special=False).removeprefix(head)
+        for token in range(opened.vocabulary.n_tokens)
+    ]
+    return replace(opened.table("fixed"), claimed=through_text(texts))
+
+
+def test_u03_bytes_of_a_token_depend_on_its_neighbours(open_vocabulary: Open) -> None:
+    """llama-cpp-python PR 1375, #929, #1531; lm-format-enforcer #92: `{"` has two decodings.
+
+    Alone, a token that begins with a space loses it; after BOS and after `0` it keeps it. The
+    builder of lm-format-enforcer therefore decodes after `0`, which keeps every space, and then
+    turns every token that is no UTF-8 into U+FFFD: 128 byte tokens of Llama's vocabulary.
+    """
+    opened = open_vocabulary("llama_spm")
+    vocabulary, vocab = opened.vocabulary, opened.model.vocab
+    spaced = vocabulary.true_bytes.index(b' {"')
+    zero = vocabulary.true_bytes.index(b"0", 300)
+    seen = {
+        "alone": vocab.detokenize([spaced], special=True),
+        "after BOS": vocab.detokenize([vocabulary.bos, spaced], special=True)[len(b"<s>") :],
+        "after 0": vocab.detokenize([zero, spaced], special=True)[1:],
+    }
+    assert seen == {"alone": b'{"', "after BOS": b' {"', "after 0": b' {"'}
+    table = after_a_zero(opened)
+    found = [
+        row
+        for row in token_table.wrong_tokens(vocabulary, table)
+        if row["attribute"] in ("NORMAL", "BYTE")
+    ]
+    assert len(found) == 128
+    assert {row["claimed"] for row in found} == {REPLACEMENT}
+
+
+def test_u04_a_real_replacement_character_is_no_failed_half(
+    engine: Llguidance, tmp_path: Path
+) -> None:
+    """outlines #820 and PR 892: a token of a space and half a character stops the build.
+
+    `20 E2 96` is a true half, `20 EF BF BD` a real U+FFFD. Through text the half becomes the
+    other, and only the half is wrong. As bytes both stay, in a table that `audit` can show.
+    """
+    half, real = b" \xe2\x96", b" " + REPLACEMENT
+    spelling = {byte: char for char, byte in exactly_gpt2().items()}
+    texts = ["".join(spelling[byte] for byte in data) for data in [*BYTES, half, real]]
+    tokens = [*((text, faults.NORMAL) for text in [*texts, "ab"]), ("<|end|>", faults.CONTROL)]
+    bare = faults.tiny_vocabulary(
+        tmp_path / "bare.gguf", tokens, model="gpt2", merges=["a b"], pre="gpt-2"
+    )
+    changes = {faults.EOS: gguf.u32(faults.EOS, len(tokens) - 1)}
+    file = faults.rewrite(bare, tmp_path / "half.gguf", changes)
+    with opened_file(file) as opened:
+        vocabulary, table = opened.vocabulary, opened.table("fixed")
+        assert vocabulary.disagreements == ()
+        assert table.claimed[256:258] == [half, real]
+        text_only = wrong(vocabulary, through_text(table.claimed))
+        assert text_only[256] == "other"
+        assert 257 not in text_only
+        for choice in ("skirt", "dress"):
+            case = case_of("start: /(skirt|dress)/", tokens=choice.encode())
+            judged = bench_of(opened, "fixed").generate(case)
+            assert (judged.verdict, judged.output) == (Verdict.OK, choice.encode())
+
+
+def exactly_gpt2() -> dict[str, int]:
+    """The byte-level alphabet as huggingface's `bytes_to_unicode` writes it."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    shifted = {chr(256 + i): byte for i, byte in enumerate(others)}
+    return {chr(byte): byte for byte in plain} | shifted
+
+
+@pytest.mark.parametrize(
+    ("name", "n_halves"),
+    [
+        ("llama_spm", 128),
+        ("llama_bpe", 1352),
+        pytest.param("qwen2", 1448, marks=pytest.mark.slow),
+        pytest.param("command_r", 3084, marks=pytest.mark.slow),
+    ],
+)
+def test_u04_tokens_that_are_no_utf_8(open_vocabulary: Open, name: str, n_halves: int) -> None:
+    """Each of them is a wrong row under a builder that goes through text."""
+    vocabulary = open_vocabulary(name).vocabulary
+    assert len(wrong(vocabulary, through_text(vocabulary.true_bytes))) == n_halves
+
+
+def last_of_each_text(claims: Sequence[bytes]) -> list[bytes]:
+    """outlines' `vocabulary[piece] = i`: all ids of a text but the last have nothing."""
+    last = {claim: token for token, claim in enumerate(claims)}
+    return [claim if last[claim] == token else b"" for token, claim in enumerate(claims)]
+
+
+def test_u05_several_ids_of_the_same_bytes_are_all_allowed(engine: Llguidance) -> None:
+    """outlines #1830: a dict by text keeps one id of each; thousands become unreachable."""
+    vocabulary = made_of([*BYTES, b"yes", b"yes", b"no", b"</s>"], {259: Attr.CONTROL}, ends=[259])
+    case = "start: /(yes|no)/"
+    whole = Bench(vocabulary, table_of(vocabulary), engine)
+    assert whole.state(case).verdict is MaskVerdict.EXACT
+    assert whole.allowed(case) == [ord("n"), ord("y"), 256, 257, 258]
+    claims = last_of_each_text(vocabulary.true_bytes)
+    assert wrong(vocabulary, claims) == {256: "emptied"}
+    found = Bench(vocabulary, table_of(vocabulary, claims), engine).state(case)
+    assert (found.verdict, found.ids, found.n_incomplete) == (MaskVerdict.INCOMPLETE, (256,), 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "n_shared"),
+    [
+        ("llama_spm", 192),
+        ("phi3", 192),
+        pytest.param("gemma4", 220, marks=pytest.mark.slow),
+        ("baichuan", 194),
+        ("deepseek_llm", 22),
+    ],
+)
+def test_u05_ids_that_share_their_bytes_in_real_vocabularies(
+    open_vocabulary: Open, name: str, n_shared: int
+) -> None:
+    """Llama's `A` is id 29909, and also the byte token 68; a mask has to allow both."""
+    vocabulary = open_vocabulary(name).vocabulary
+    times = Counter(piece for piece in vocabulary.true_bytes if piece)
+    assert sum(n for n in times.values() if n > 1) == n_shared
+    if name == "llama_spm":
+        bench = bench_of(open_vocabulary(name), "fixed")
+        assert {68, 29909} <= {*bench.allowed("start: /(A|B)/")}
+
+
+def toy_tekken() -> Vocabulary:
+    """1000 specials, then the ranks `E2 80`, `E2 81`, `80 A6` and `"`: ids are ranks + 1000."""
+    named = [b"<SPECIAL_%d>" % i for i in range(1000)]
+    attrs = dict.fromkeys(range(1000), Attr.CONTROL)
+    return made_of([*named, b"\xe2\x80", b"\xe2\x81", b"\x80\xa6", b'"', b"\xa6"], attrs, ends=[2])
+
+
+def test_u06_byte_ranks_collapse_through_text(engine: Llguidance) -> None:
+    """sglang PR 35215, keras-hub PR 2692: Tekken's ranks, keyed by text, run into each other.
+
+    Three of them become U+FFFD, and a fourth two of it. A text that needs them has no token
+    then: the mask fails, and a runtime that goes on without it has dropped the constraint.
+    Without the offset of the specials, every id is another's.
+    """
+    vocabulary = toy_tekken()
+    literal = 'start: "\\"…\\""'
+    check = case_of(literal, literal_check('"…"'))
+    ranks = vocabulary.true_bytes[1000:]
+    text_only = through_text(vocabulary.true_bytes)
+    assert wrong(vocabulary, text_only) == dict.fromkeys([1000, 1001, 1002, 1004], "other")
+    assert text_only[1000] == text_only[1001] == text_only[1004] == REPLACEMENT
+    assert len(wrong(vocabulary, [*ranks, *vocabulary.true_bytes[:1000]])) == vocabulary.n_tokens
+    mended = Bench(vocabulary, table_of(vocabulary), engine)
+    assert mended.generate(check).verdict is Verdict.OK
+    assert mended.generate(check).output == '"…"'.encode()
+    collapsed = Bench(vocabulary, table_of(vocabulary, text_only), engine)
+    assert collapsed.state(check, [1003]).verdict is MaskVerdict.EMPTY
+    assert collapsed.generate(check).verdict is Verdict.UNENFORCED
+    assert collapsed.generate(check, drop=False).verdict is Verdict.STOPPED
+
+
+def test_u07_rwkv_high_bytes_stay_apart(engine: Llguidance, tmp_path: Path) -> None:
+    r"""vllm PR 46269, llama.cpp PR 8980: 128 byte tokens of RWKV share the text U+FFFD.
+
+    The GGUF spells a token as Python writes bytes; an escape is undone once. `test_vocabulary`
+    has the whole alphabet of a forged file; here it is masked.
+
+    In reality the lost bytes are an *empty* mask, which the engine reports as its own failure:
+    a runtime either stops or goes on unconstrained, and `dead_end` (no failure) is not met.
+    """
+    rows = [(b"\x80", r"\x80"), (b"\n", r"\n"), (b"'", r"\'"), (b" a", " a")]
+    texts = [spelt for _, spelt in rows]
+    texts += [repr(byte)[2:-1] for byte in BYTES if byte not in {b"\x80", b"\n", b"'"}]
+    file = faults.tiny_vocabulary(
+        tmp_path / "rwkv.gguf", [(text, faults.NORMAL) for text in texts], model="rwkv"
+    )
+    with opened_file(file) as opened:
+        vocabulary = opened.vocabulary
+        assert vocabulary.type is VocabType.RWKV
+        assert vocabulary.true_bytes[:4] == [true for true, _ in rows]
+        assert opened.table("fixed").claimed == vocabulary.true_bytes
+        bench = bench_of(opened, "fixed")
+        assert bench.state("start: /é/").verdict is MaskVerdict.EXACT
+        claims = through_text(vocabulary.true_bytes)
+        assert len(wrong(vocabulary, claims)) == 128
+        text_only = Bench(vocabulary, table_of(vocabulary, claims), engine)
+        assert text_only.state("start: /é/").verdict is MaskVerdict.EMPTY
+        assert text_only.generate("start: /é/", drop=False).verdict is Verdict.STOPPED
+
+
+WORDPIECE = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "▁[1]", "[1]", "▁a", "b"]
+"""As a GGUF spells `[PAD] [UNK] [CLS] [SEP] [1] ##[1] a ##b`: a word's start has the U+2581."""
+
+
+def wordpiece(out: Path, tokens: Sequence[str], *, unknown: bool = True) -> Path:
+    kinds = [faults.UNUSED, faults.UNKNOWN, faults.CONTROL, faults.CONTROL]
+    kinds += [faults.NORMAL] * (len(tokens) - 4)
+    bare = faults.tiny_vocabulary(out, [*zip(tokens, kinds, strict=True)], model="bert")
+    key = "tokenizer.ggml.unknown_token_id"
+    return faults.rewrite(bare, out, {key: gguf.u32(key, 1)} if unknown else {})
+
+
+def test_u08_wordpiece_start_and_continuation_stay_different(tmp_path: Path) -> None:
+    """llama.cpp PR 18500: with `##` cut off and nothing put in its place, two tokens are one."""
+    with opened_file(wordpiece(tmp_path / "phantom.gguf", WORDPIECE)) as opened:
+        assert opened.vocabulary.true_bytes[4:] == [b" [1]", b"[1]", b" a", b"b"]
+        bench = bench_of(opened, "fixed")
+        case = case_of('start: " a" "[1]"', literal_check(" a[1]"))
+        assert bench.state(case).verdict is MaskVerdict.EXACT
+        assert bench.state(case, [6]).verdict is MaskVerdict.EXACT
+        assert bench.allowed(case, [6]) == [5]
+
+
+def test_u08_duplicate_text_aborts_its_worker_and_no_other(tmp_path: Path) -> None:
+    """Converted without the phantom space, `[1]` stands twice, and llama.cpp aborts on it."""
+    bad = wordpiece(tmp_path / "stripped.gguf", [text.lstrip("▁") for text in WORDPIECE])
+    good = wordpiece(tmp_path / "phantom.gguf", WORDPIECE)
+    found = audited(tmp_path, bad, good)
+    assert found["stripped"]["status"] == "crashed"
+    assert "token_to_id" in str(found["stripped"]["reason"])
+    assert found["phantom"]["status"] == "ok"
+
+
+def test_u08_the_duplicate_text_is_named(tmp_path: Path) -> None:
+    """The report at load that the case asks for: which text stands twice."""
+    bad = wordpiece(tmp_path / "stripped.gguf", [text.lstrip("▁") for text in WORDPIECE])
+    assert "[1]" in str(audited(tmp_path, bad)["stripped"]["reason"])
+
+
+def test_u08_a_vocabulary_without_an_unknown_token_is_built(tmp_path: Path) -> None:
+    """WordPiece without an unknown token gives the id -1 for what it cannot spell.
+
+    Found on the way: a probe that comes back with an id of no token is inexact, and no crash.
+    """
+    with opened_file(wordpiece(tmp_path / "none.gguf", WORDPIECE, unknown=False)) as opened:
+        assert opened.table("fixed").tokenize_mode == "greedy"

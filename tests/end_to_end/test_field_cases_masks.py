@@ -1,0 +1,350 @@
+"""Field cases D and E: masks; from a schema to a grammar."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from pipeline.audit import token_table
+from pipeline.audit.masks import MaskVerdict
+from pipeline.engines.llguidance import Llguidance
+from pipeline.engines.table import TokenTable
+from pipeline.grammars.checkers import Json
+from pipeline.grammars.languages import ByteGrammar
+from pipeline.vocab.files import gguf
+from pipeline.vocab.token_types import Attr
+from support import damaged_ggufs as faults
+from support import field_cases
+from support.command import pipeline
+from support.field_cases import Open, audited, special_rows
+from support.toy import (
+    BYTES,
+    Bench,
+    bench_of,
+    case_of,
+    longest_first,
+    made_of,
+    schema_case,
+    table_of,
+)
+from support.vocabularies import vocabulary_file
+
+engine = field_cases.engine
+
+# --- D. masks -------------------------------------------------------------------------------------
+
+
+def test_u21_only_the_canonical_split_is_incomplete_by_design(engine: Llguidance) -> None:
+    """guidance #1352: of `test` only the longest token is allowed. Forced, and no violation."""
+    pieces = [b"t", b"te", b"tes", b"test", b"t", b"e", b"s", b"</s>"]
+    vocabulary = made_of(pieces, {7: Attr.CONTROL}, ends=[7])
+    tokenize = longest_first(pieces[:-1])
+    forced = Bench(vocabulary, table_of(vocabulary, tokenize=tokenize), engine)
+    found = forced.state("start: /test/")
+    assert (found.verdict, found.ids) == (MaskVerdict.INCOMPLETE_FORCED, (3,))
+    assert (found.n_incomplete, found.n_incomplete_forced) == (0, 4)
+    greedy = Bench(vocabulary, table_of(vocabulary), engine)
+    assert greedy.state("start: /test/").verdict is MaskVerdict.EXACT
+    assert greedy.allowed("start: /test/") == [0, 1, 2, 3, 4]
+
+
+def test_u21_two_equal_ids_of_a_forced_text(engine: Llguidance) -> None:
+    """Fixed `yes`: one of two equal ids is allowed; with a choice, all that begin it are."""
+    pieces = [*BYTES, b"yes", b"yes", b"no", b"</s>"]
+    vocabulary = made_of(pieces, {259: Attr.CONTROL}, ends=[259])
+    table = table_of(vocabulary, tokenize=longest_first(pieces[:-1]))
+    bench = Bench(vocabulary, table, engine)
+    assert bench.allowed("start: /yes/") == [256]
+    assert bench.state("start: /yes/").verdict is MaskVerdict.INCOMPLETE_FORCED
+    assert len(bench.allowed("start: /(yes|no)/")) == 5
+    assert bench.state("start: /(yes|no)/").verdict is MaskVerdict.EXACT
+
+
+# U-22, as far as other tests have it: merges removed, scores too short, cut in half and wrong
+# magic are refused (test_supervise.test_refused_file_is_a_message_and_no_death); duplicate token
+# text (test_crash_becomes_a_row_and_the_sweep_goes_on); token types removed, an end id that is
+# none, an empty token text (test_silent_damage_loads_and_shows_in_the_rows, and
+# test_vocabulary.test_silent_damage_is_in_the_true_bytes).
+
+
+def test_u22_the_other_rows_of_faulty_metadata(tmp_path: Path) -> None:
+    """ollama #10930, #7038; unsloth #1947, #1062; 1bit-MONSTER #1606; llama.cpp #3732 and others.
+
+    One sweep over the faults: each has its own row and the sound file its own.
+
+    In reality removed scores leave no trace but the vocabulary's hash: every token reads the
+    same, and only the tokenization, which goes by the scores, is another.
+    """
+    spm, bpe = vocabulary_file("llama_spm"), vocabulary_file("gpt2")
+    pre, types = "tokenizer.ggml.pre", faults.TYPES
+    cut = tmp_path / "cut.gguf"
+    whole = faults.rewrite(spm, tmp_path / "whole.gguf", {})
+    cut.write_bytes(whole.read_bytes()[:-1])
+    made = [
+        faults.rewrite(bpe, tmp_path / "pre.gguf", {pre: gguf.text(pre, "no-such-pre")}),
+        faults.rewrite(spm, tmp_path / "types.gguf", {types: short_types(types)}),
+        cut,
+        faults.rewrite(spm, tmp_path / "scores.gguf", {faults.SCORES: None}),
+        whole,
+    ]
+    found = audited(tmp_path, *made, code=2)
+    status = {name: row["status"] for name, row in found.items()}
+    assert status == {
+        "pre": "load_refused",
+        "types": "load_refused",
+        "cut": "load_refused",
+        "scores": "ok",
+        "whole": "ok",
+    }
+    assert found["scores"]["vocab_hash"] != found["whole"]["vocab_hash"]
+    assert found["scores"]["n_wrong"] == 0
+
+
+def short_types(key: str) -> bytes:
+    """Ten types for all tokens."""
+    values = np.ones(10, np.int32).tobytes()
+    head = gguf.I32.to_bytes(4, "little") + (10).to_bytes(8, "little")
+    return gguf.key_value(key, gguf.ARRAY, head + values)
+
+
+def test_u22_wrong_model_key_crashes_at_the_first_tokenization(tmp_path: Path) -> None:
+    """A byte-level vocabulary under SentencePiece's name loads, and aborts when it must tokenize.
+
+    In reality an audit under `fixed` survives it: what may die is tried in a child. Generation
+    has a prompt to tokenize, and its worker dies of it; the run goes on.
+    """
+    model = "tokenizer.ggml.model"
+    changes = {model: gguf.text(model, "llama")}
+    bad = faults.rewrite(vocabulary_file("gpt2"), tmp_path / "model.gguf", changes)
+    done = pipeline(
+        tmp_path,
+        "run",
+        "tokenizer=path",
+        f"tokenizer.path={bad}",
+        "builder=[fixed]",
+        "grammar=[forced_literal]",
+        "grammar.limit=1",
+        "stages=[generate]",
+    )
+    assert done.code == 1, done.err
+    assert done.table("cells")["verdict"].to_list() == ["crashed"]
+
+
+@pytest.mark.parametrize("n_vocab", [320, 259])
+def test_u23_padding_ids_are_never_allowed(engine: Llguidance, n_vocab: int) -> None:
+    """mlc-llm PR 2651, xgrammar PR 11, transformers-CFG PR 126: ids beyond the last token.
+
+    A mask has ceil(n_vocab / 32) words; no padding id is in it. A builder that gives padding a
+    name as text lets it in, and that is unsound.
+    """
+    pieces = [*BYTES, b"<unk>", b"</s>"]
+    padded = [*pieces, *[b""] * (n_vocab - len(pieces))]
+    attrs = {256: Attr.UNKNOWN, 257: Attr.CONTROL} | dict.fromkeys(range(258, n_vocab), Attr.UNUSED)
+    vocabulary = made_of(padded, attrs, ends=[257])
+    bench = Bench(vocabulary, table_of(vocabulary), engine)
+    anything = "start: /(.|\\n)*/"
+    with closing(bench.compile(case_of(anything))) as matcher:
+        mask = matcher.mask()
+        assert mask is not None
+        assert len(mask) == -(-n_vocab // 32)
+        bits = np.unpackbits(mask.view(np.uint8), bitorder="little")
+        assert not bits[258:].any()
+    assert bench.state(anything).verdict is MaskVerdict.EXACT
+    assert not [row for row in special_rows(bench).values() if row["verdict"] != "ok"]
+    named = [piece or b"[PAD%d]" % token for token, piece in enumerate(padded)]
+    spelt = Bench(vocabulary, table_of(vocabulary, named), engine)
+    found = spelt.state(anything)
+    assert (found.verdict, found.n_unsound) == (MaskVerdict.UNSOUND, n_vocab - 258)
+    assert found.ids[0] == 258
+
+
+def test_u23_a_table_shorter_than_the_vocabulary(engine: Llguidance) -> None:
+    """A wrapper that ignores `n_vocab` gives a mask of 36 bytes where 40 are needed.
+
+    The words of a mask are counted before it is used, by the table's own length; that the table
+    has an entry for each id is a law (`laws.one_entry_per_id`).
+    """
+    vocabulary = made_of([*BYTES, b"<unk>", b"</s>", *[b""] * 62], {257: Attr.CONTROL}, ends=[257])
+    short = TokenTable(vocabulary.true_bytes[:258], [False] * 258, 257, None, "greedy")
+    with closing(engine.compile(short, "lark", "%llguidance {}\nstart: /(.|\\n)*/")) as matcher:
+        mask = matcher.mask()
+    assert mask is not None
+    assert mask.nbytes == 36
+    assert -(-vocabulary.n_tokens // 32) * 4 == 40
+    with pytest.raises(ValueError, match="shorter"):
+        list(token_table.wrong_tokens(vocabulary, short))
+
+
+def test_u23_phi3_has_empty_pieces_that_no_mask_allows(open_vocabulary: Open) -> None:
+    """53 ids of Phi-3 that are no control tokens have nothing in them.
+
+    In reality they are the padding and more, typed UNKNOWN, which llama.cpp does not render; each
+    has a text, goes in as a special token, and so is in no mask of free text.
+    """
+    opened = open_vocabulary("phi3")
+    vocabulary = opened.vocabulary
+    empty = [
+        token
+        for token, piece in enumerate(vocabulary.rendered)
+        if not piece and not vocabulary.attrs[token] & Attr.CONTROL
+    ]
+    assert len(empty) == 53
+    assert all(vocabulary.attrs[token] & Attr.UNKNOWN for token in empty)
+    assert b"[PAD32063]" in [vocabulary.texts[token] for token in empty]
+    assert not {*empty} & {*bench_of(opened, "fixed").allowed("start: /(.|\\n)*/")}
+
+
+HALVES = [b"\xf0\x9f", b"\x98\x80", b"\x98", b"\x80", b"a", b"x", b'"', b"</s>"]
+
+
+@pytest.mark.parametrize(
+    ("grammar", "taken", "allowed"),
+    [
+        ("start: /😀/", [], [b"\xf0\x9f"]),
+        ("start: /😀/", [0], [b"\x98\x80", b"\x98"]),
+        ("start: /😀/", [0, 2], [b"\x80"]),
+        ("start: /[😀-🙏]/", [0], [b"\x98\x80", b"\x98"]),
+        ("start: /./", [0], [b"\x98\x80", b"\x98", b"\x80"]),
+        ("start: /(😀|x)/", [], [b"\xf0\x9f", b"x"]),
+        ("start: /(😀|x)/", [0], [b"\x98\x80", b"\x98"]),
+    ],
+)
+def test_u24_after_half_a_character_only_its_other_half(
+    engine: Llguidance, grammar: str, taken: list[int], allowed: list[bytes]
+) -> None:
+    """llama.cpp #2501, PR 2553; outlines #725; TensorSharp PR 129: after a half, anything goes.
+
+    `test_oracle` has the same of the byte oracle; here the engine's mask at each half is exact.
+    """
+    vocabulary = made_of(HALVES, {7: Attr.CONTROL}, ends=[7])
+    bench = Bench(vocabulary, table_of(vocabulary), engine)
+    case = case_of(grammar)
+    assert [HALVES[token] for token in bench.allowed(case, taken)] == allowed
+    assert bench.state(case, taken).verdict is MaskVerdict.EXACT
+
+
+# --- E. schema to grammar -------------------------------------------------------------------------
+
+ESCAPES: list[tuple[str, dict[str, Any], list[tuple[str, bool, bool]]]] = [
+    (
+        "const_slash",
+        {"const": "http://e.com/p"},
+        [('"http://e.com/p"', True, True), ('"http:\\/\\/e.com\\/p"', False, True)],
+    ),
+    (
+        "digits",
+        {"type": "string", "pattern": "^\\d+$"},
+        [('"12"', True, True), ('"1x"', False, False)],
+    ),
+    (
+        "escaped_slash",
+        {"type": "string", "pattern": "^https:\\/\\/x$"},
+        [
+            ('"https://x"', True, True),
+            ('"https:\\/\\/x"', False, True),
+            ('"https:x"', False, False),
+        ],
+    ),
+    (
+        "quote_backslash_newline",
+        {"enum": ['a"b', "a\\b", "a\nb"]},
+        [
+            ('"a\\"b"', True, True),
+            ('"a\\\\b"', True, True),
+            ('"a\\nb"', True, True),
+            ('"a\\u000ab"', True, True),
+            ('"a b"', False, False),
+        ],
+    ),
+    (
+        "ascii_escapes",
+        json.loads('{"enum": ["\\u516c\\u53f8"]}'),
+        [('"公司"', True, True), ('"\\u516c\\u53f8"', False, True), ('"??"', False, False)],
+    ),
+    (
+        "scalars",
+        {"enum": [True, None, 42, 1.0]},
+        [
+            ("true", True, True),
+            ("null", True, True),
+            ("42", True, True),
+            ("1", True, True),
+            ("1.0", False, True),
+            ("True", False, False),
+            ('"true"', False, False),
+        ],
+    ),
+    (
+        "spaces_and_emoji",
+        {"enum": ["São Paulo", "a b", "😀 ok"]},
+        [
+            ('"São Paulo"', True, True),
+            ('"a b"', True, True),
+            ('"😀 ok"', True, True),
+            ('"S\\u00e3o Paulo"', False, True),
+            ('"ab"', False, False),
+        ],
+    ),
+    (
+        "carriage_return",
+        {"type": "string", "pattern": "a\r\nb"},
+        [
+            ('"a\\r\\nb"', True, True),
+            ('"xa\\r\\nby"', True, True),
+            ('"a\r\nb"', False, False),
+            ('"ab"', False, False),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "grammar_accepts", "validator_accepts"),
+    [
+        pytest.param(schema, *row, id=f"{name}-{i}")
+        for name, schema, rows in ESCAPES
+        for i, row in enumerate(rows)
+    ],
+)
+def test_u25_escapes_in_enum_const_and_pattern(
+    schema: dict[str, Any], text: str, grammar_accepts: bool, validator_accepts: bool
+) -> None:
+    """xgrammar PR 626; llama.cpp #27580, #27397, #27597; lm-format-enforcer #183; imp #1563 …
+
+    Two columns: what the grammar accepts, and what a validator makes of the parsed value.
+    Accepted and invalid would be a corruption; refused and valid is over-constrained, a note.
+
+    In reality llguidance takes one escaped form besides the plain one: a control character as
+    `\\u000a` or as `\\n`. Letters have one spelling.
+    """
+    written = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+    kind, source = schema_case(written, Json(schema)).grammar.engine_text()
+    assert kind == "lark"
+    grammar = ByteGrammar(source)
+    assert grammar.error is None
+    accepted = grammar.match(text.encode()).complete
+    validator: Any = jsonschema.Draft202012Validator(schema)
+    try:
+        valid = validator.is_valid(json.loads(text))
+    except json.JSONDecodeError:
+        valid = False
+    assert (accepted, valid) == (grammar_accepts, validator_accepts)
+    assert not (accepted and not valid)
+
+
+def test_u25_what_is_not_expressible_is_refused_with_a_reason() -> None:
+    """Look-ahead, `not`, an unknown `format`, a broken `$ref`: compile errors, not silence."""
+    for schema in (
+        {"type": "string", "pattern": "(?=a)a"},
+        {"not": {"type": "string"}},
+        {"type": "string", "format": "no-such-format"},
+        {"$ref": "#/$defs/nowhere"},
+    ):
+        source = schema_case(json.dumps(schema), Json({})).grammar.engine_text()[1]
+        assert ByteGrammar(source).error, schema

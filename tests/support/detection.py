@@ -1,0 +1,272 @@
+"""Which suite detects which broken builder: every suite's own functions, run on each.
+
+A suite detects a broken builder where it reports a fault that it does not report for `fixed` on
+the same vocabulary. What it reports is read from the rows that the product's stages send.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+from pipeline.audit import special_tokens
+from pipeline.audit import walks as audit_walks
+from pipeline.audit.masks import FAULTS
+from pipeline.audit.walks import Strategy, Walker
+from pipeline.engines import builders
+from pipeline.engines.llguidance import Llguidance
+from pipeline.engines.protocol import Engine
+from pipeline.engines.table import Builder, TokenTable
+from pipeline.generation.in_process import Decoding, InProcess
+from pipeline.generation.judge_transcript import evaluate
+from pipeline.generation.request import Request
+from pipeline.grammars import suites
+from pipeline.grammars.case import Case
+from pipeline.grammars.languages import Languages
+from pipeline.model.names import Row
+from pipeline.model.verdicts import Verdict
+from pipeline.native import llama
+from pipeline.runs.worker import token_tables, walks
+from pipeline.runs.worker.channel import Channel
+from pipeline.runs.worker.session import Workbench
+from pipeline.vocab import vocabulary
+from pipeline.vocab.files import forge, source
+from support import laws
+from support.broken_builders import BROKEN, BrokenBuilder
+from support.command import ROOT
+from support.laws import Subject
+from support.vocabularies import vocabulary_file
+from support.workers import job as audit_of
+
+VOCABULARIES = ("llama_spm", "llama_bpe")
+GENERATED = ("forced_literal", "enum", "half_free")
+AUDITS = ("token_table", "exactness", "position_0", "specials")
+SUITES = (*AUDITS, "walks", "strings", *GENERATED, "laws")
+
+N_WALKS = 17
+"""One for each grammar of `walks.yaml`; the strategies take turns."""
+EVERY = 2
+"""One grammar of `strings.yaml` in so many is replayed."""
+_HARMLESS = {Verdict.OK, Verdict.TRUNCATED, Verdict.IMPOSSIBLE}
+
+Faults = frozenset[Hashable]
+
+
+@dataclass
+class _Collector:
+    """A channel that keeps the rows of each table."""
+
+    kept: dict[str, list[Row]] = field(default_factory=dict[str, list[Row]])
+
+    def rows(self, table: str, rows: Sequence[Row] | Iterator[Row]) -> None:
+        self.kept.setdefault(table, []).extend(rows)
+
+    def started(self, *unit: str) -> None: ...
+
+    def done(self, *unit: str) -> None: ...
+
+
+@dataclass
+class Detector:
+    """One vocabulary under a forged tiny model; what `fixed` does is found out once."""
+
+    name: str
+    model: llama.Model
+    file: Path
+    stack: ExitStack
+
+    @staticmethod
+    def open(name: str, stack: ExitStack) -> Detector:
+        """Load a vocabulary of `conf/tokenizer`; it is given back with the stack."""
+        llama.start()
+        file = forge.forged(vocabulary_file(name), 0, source.cache_dir())
+        model = stack.enter_context(closing(llama.Model(file, vocab_only=False)))
+        return Detector(name, model, file, stack)
+
+    @cached_property
+    def bench(self) -> Workbench:
+        """The product's workbench, whose engine and table are changed from builder to builder."""
+        job = audit_of(self.file, tokenizer=self.name, oracle_budget=1e9, builders=())
+        return Workbench(
+            job=job,
+            channel=cast(Channel, _Collector()),
+            model=self.model,
+            weights="",
+            file=self.file,
+            engine=Llguidance(),
+            device="cpu",
+            vocabulary=vocabulary.read(self.model),
+            languages={},
+        )
+
+    @cached_property
+    def languages(self) -> dict[Case, Languages]:
+        """Made once for all builders: the judge's cache knows them by identity."""
+        cases = [*self._walked(), *special_tokens.cases(self.bench.vocabulary)]
+        cases += [case for suite in GENERATED for case in _cases(suite)]
+        return {case: Languages.of(case) for case in cases}
+
+    @cached_property
+    def fixed(self) -> dict[str, Faults]:
+        """What every suite reports for `fixed`."""
+        return {
+            suite: frozenset(found)
+            for suite, found in self._reports(builders.get("fixed"), Llguidance())
+        }
+
+    def row(self, broken: BrokenBuilder) -> dict[str, bool] | None:
+        """Whether each suite detects it; None where this vocabulary has nothing to break."""
+        if not broken.breaks(self.bench.material):
+            return None
+        # An engine of its own: native tokenizers are shared by a hash, about which it may lie.
+        reports = self._reports(broken, broken.wrap(Llguidance()))
+        return {
+            suite: any(fault not in self.fixed[suite] for fault in found)
+            for suite, found in reports
+        }
+
+    def _reports(
+        self, builder: Builder, engine: Engine
+    ) -> Iterator[tuple[str, Iterator[Hashable]]]:
+        """(suite, its faults) of every suite; faults are looked for as they are asked for."""
+        with closing(engine):
+            material = self.bench.material
+            table = builder.build(material)
+            self.bench.engine = cast(Llguidance, engine)
+            self.bench.tables = {builder.name: table}
+            self.bench.job = replace(self.bench.job, builders=(builder.name,))
+            self.bench.__dict__.pop("wanted", None)  # of the builder before
+            self.bench.channel = cast(Channel, collector := _Collector())
+            token_tables.run(self.bench)
+            for suite in AUDITS:
+                yield suite, _audit_faults(suite, table, collector.kept)
+            yield "walks", self._walk_faults(table, engine)
+            yield "strings", self._string_faults(table)
+            for suite in GENERATED:
+                yield suite, self._generation_faults(suite, builder.name, table, engine)
+            subject = Subject(builder, material, cast(Llguidance, engine))
+            yield "laws", iter(sorted(laws.broken(subject)))
+
+    def _walked(self) -> list[Case]:
+        return list(_cases("walks"))
+
+    def _walk_faults(self, table: TokenTable, engine: Engine) -> Iterator[Hashable]:
+        """Walks as the stage plans them, with the spellings of special tokens at the end."""
+        bench = self.bench
+        walker = Walker(
+            vocabulary=bench.vocabulary,
+            table=table,
+            judge=bench.judge,
+            compile=lambda case: engine.compile(table, *case.grammar.engine_text()),
+        )
+        plan = [
+            *audit_walks.plan(self._walked(), [], N_WALKS, 0),
+            *((c, Strategy.UNIFORM, c.id) for c in special_tokens.cases(bench.vocabulary)),
+        ]
+        for case, strategy, seed in plan:
+            walk = walker.walk(case, self.languages[case], strategy, seed)
+            for step, finding in enumerate(walk.findings):
+                if finding.verdict in FAULTS:
+                    before = [bench.vocabulary.rendered[token] for token in walk.tokens[:step]]
+                    yield case.id, b"".join(before), finding.verdict
+            verdict = walks._walk_verdict(walk)  # pyright: ignore[reportPrivateUsage]
+            if verdict in ("checker_disagrees", "not_accepting"):
+                yield case.id, walk.text, verdict
+
+    def _string_faults(self, table: TokenTable) -> Iterator[Hashable]:
+        chosen = suites.load_strings(ROOT / "datasets" / "strings.yaml").grammars[::EVERY]
+        rows = walks._string_rows(  # pyright: ignore[reportPrivateUsage]
+            self.bench, table, "broken", chosen
+        )
+        for row in rows:
+            if row["verdict"] != "ok":
+                yield row["grammar"], row["string"], row["split"], row["verdict"]
+
+    def _generation_faults(
+        self, suite: str, name: str, table: TokenTable, engine: Engine
+    ) -> Iterator[Hashable]:
+        bench = self.bench
+        target = InProcess(
+            self.model,
+            bench.vocabulary,
+            {name: table},
+            engine,
+            Decoding(device="cpu", n_seq=8, n_threads=1),
+        )
+        requests = [Request(case.id, case, name, case.max_tokens) for case in _cases(suite)]
+        for request, transcript in target.generate(requests):
+            judged = evaluate(
+                request.case,
+                transcript,
+                bench.vocabulary,
+                table,
+                self.languages[request.case].grammar,
+                bench.oracle,
+                lambda: False,
+            )
+            if judged.verdict not in _HARMLESS:
+                yield request.key, judged.verdict
+
+
+def _cases(suite: str) -> tuple[Case, ...]:
+    return suites.load_named(suite, ROOT / "datasets").cases
+
+
+def _token_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
+    yield row["token"], row["damage"]
+
+
+def _exactness_faults(row: Row, table: TokenTable) -> Iterator[Hashable]:
+    """Another split is no fault, but of a table that says it hands on the runtime's own."""
+    claims_canonical = table.tokenize_mode == "llama_tokenize"
+    if row["verdict"] in ("inexact", "thrown") or (
+        row["verdict"] == "non_canonical" and claims_canonical
+    ):
+        yield row["probe"], row["verdict"]
+
+
+def _end_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
+    if row["end_is_wrong"]:
+        yield "end", row["claimed_end"]
+
+
+def _mask_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
+    if row["n_missing"]:
+        yield row["probe"], row["n_missing"]
+    yield from ((row["probe"], token) for token in cast(list[int], row["bad_ids"]))
+    if row["engine_error"]:
+        yield row["probe"], row["engine_error"]
+
+
+def _special_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
+    if row["verdict"] != "ok":
+        yield row["token"], row["verdict"]
+
+
+_READERS: dict[str, dict[str, Callable[[Row, TokenTable], Iterator[Hashable]]]] = {
+    "token_table": {"tokens": _token_faults, "tokenizers": _end_faults},
+    "exactness": {"exactness": _exactness_faults},
+    "position_0": {"masks": _mask_faults},
+    "specials": {"specials": _special_faults},
+}
+"""The tables that a suite fills, and what is a fault in a row of each."""
+
+
+def _audit_faults(suite: str, table: TokenTable, kept: dict[str, list[Row]]) -> Iterator[Hashable]:
+    for name, faults in _READERS[suite].items():
+        for row in kept.get(name, []):
+            yield from faults(row, table)
+
+
+def matrix(names: Sequence[str] = VOCABULARIES) -> dict[str, dict[str, dict[str, bool] | None]]:
+    """vocabulary → broken builder → suite → detected; None where there is nothing to break."""
+    found: dict[str, dict[str, dict[str, bool] | None]] = {}
+    for name in names:
+        with ExitStack() as stack:
+            detector = Detector.open(name, stack)
+            found[name] = {broken.name: detector.row(broken) for broken in BROKEN}
+    return found

@@ -1,0 +1,66 @@
+"""Nothing outlives the process that started it, whatever state it is in when that is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.system import processes
+from support.command import ROOT
+from support.workers import alive, soon_dead
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
+
+STARTER = (
+    "import sys, time; from pipeline.system import processes\n"
+    "with processes.group(['sh', '-c', sys.argv[1]], stdin=-1): time.sleep(600)"
+)
+
+
+def written(path: Path, lines: int) -> list[str]:
+    """The lines of a file that some process is about to write."""
+    deadline = time.monotonic() + 30
+    while not path.exists() or path.read_text().count("\n") < lines:
+        assert time.monotonic() < deadline, "it was not started"
+        time.sleep(0.02)
+    return path.read_text().split()
+
+
+@pytest.mark.parametrize("state", ["kill -STOP $$", "while :; do :; done", "exec sleep 600"])
+def test_a_group_ends_with_a_starter_that_is_killed(tmp_path: Path, state: str) -> None:
+    """Stopped, spinning, deaf to its standard input: a worker out of memory outlived its parent."""
+    pids = tmp_path / "pids"
+    script = f'sleep 600 & echo $! >> "{pids}"; echo $$ >> "{pids}"; {state}'
+    with subprocess.Popen([sys.executable, "-c", STARTER, script], cwd=ROOT) as starter:
+        group = written(pids, 2)
+        assert all(map(alive, group))
+        starter.kill()
+    assert soon_dead(group)
+
+
+def test_a_server_ends_with_its_leash(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f'echo $$ >> "{pids}"; exec sleep 600'
+    command = processes.own("generation.servers.leash", "sh", "-c", script)
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE) as leash:
+        server = written(pids, 1)
+        leash.kill()
+    assert soon_dead(server)
+
+
+def test_a_group_of_another_is_left_alone(tmp_path: Path) -> None:
+    """The end of one group is no signal to its starter, nor to the starter's other groups."""
+    code = (
+        "import sys, time; from pipeline.system import processes\n"
+        "with processes.group(['sleep', '600']) as other:\n"
+        "    with processes.group(['sleep', '600']): pass\n"
+        "    time.sleep(0.2); assert other.poll() is None\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=os.environ, check=False)
+    assert done.returncode == 0, signal.Signals(-done.returncode).name

@@ -60,6 +60,11 @@ _meta = bind("llama_model_meta_val_str", I32, VOID, ctypes.c_char_p, VOID, ctype
 PIECE_LIMIT = 1024
 """Bytes of one piece above which llama.cpp's llguidance bridge aborts (`max_token` there)."""
 
+_AMX = "AMX_INT8 = 1"
+"""How `system_info` says that quantized weights are multiplied by AMX. Compilers such as GCC 12
+drop most of the tile configuration, and llama.cpp then dies of SIGSEGV at its first batch
+(llama.cpp's issue 20824, pull request 26954). So weights are never laid out for AMX."""
+
 _log_tail: deque[str] = deque(maxlen=20)
 
 
@@ -217,6 +222,8 @@ class Model:
         params = _c.llama_model_default_params()
         params.vocab_only = vocab_only
         params.n_gpu_layers = n_gpu_layers
+        if _AMX in system_info():
+            params.use_extra_bufts = False
         _log_tail.clear()
         self._handle: int | None = _c.llama_model_load_from_file(os.fsencode(path), params)
         if not self._handle:

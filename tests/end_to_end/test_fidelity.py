@@ -8,7 +8,6 @@ rambles after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -66,11 +65,14 @@ def cases(pairs: pl.DataFrame, tokenizer: str, *suites: str) -> list[dict[str, A
 def test_fidelity_of_literals_and_skeletons_to_the_byte(
     pairs: pl.DataFrame, tokenizer: str
 ) -> None:
-    """The same text, all 64 tokens of it. (On a processor whose two builds of llama.cpp round
-    otherwise than where this was written, one case may part at a tie, and must prove it.)"""
+    """The same text, all 64 tokens of it, but for ties of rounding.
+
+    How many there are is the processor's: one where the two builds of llama.cpp round alike, three
+    of 28 where one of them has AMX.
+    """
     there = cases(pairs, tokenizer, "forced_literal", "half_free")
     assert len(there) == 28
-    assert sum(ties(there)) <= 1
+    assert sum(parted(case) for case in there) < 7
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
@@ -78,35 +80,36 @@ def test_fidelity_of_enums_but_for_a_tie(pairs: pl.DataFrame, tokenizer: str) ->
     """`enum/cjk` parts on llama_spm and phi3, one vocabulary, long after both lost it alike."""
     there = cases(pairs, tokenizer, "enum")
     assert len(there) == 12
-    assert sum(ties(there)) <= 2
+    assert sum(parted(case) for case in there) < 3
 
 
-def ties(there: list[dict[str, Any]]) -> Iterator[bool]:
-    """For each case whether its two texts part: only at a step behind the loss on both sides, and
-    between two candidates with the same logit but for rounding."""
-    for case in there:
-        assert case["prompt_ids"] == case["prompt_ids_server"]
-        both = list(zip(case["token"], case["token_server"], strict=True))
-        step = next((i for i, (ours, theirs) in enumerate(both) if ours != theirs), None)
-        if step is None:
-            assert case["output"] == case["output_server"], case["case"]
-        else:
-            assert step > case["lost_at_step"], case["case"]
-            ids = [*case["prompt_ids"], *case["token"][:step]]
-            assert gap(case["tokenizer"], ids, both[step]) < TIE, case["case"]
-        yield step is not None
+def parted(case: dict[str, Any]) -> bool:
+    """Whether the two texts part: only at a step behind the loss on both sides, where nothing but
+    the logits decides, and every token of the server from there on is our likeliest too, but for
+    rounding."""
+    assert case["prompt_ids"] == case["prompt_ids_server"]
+    both = zip(case["token"], case["token_server"], strict=True)
+    step = next((i for i, (ours, theirs) in enumerate(both) if ours != theirs), None)
+    if step is None:
+        assert case["output"] == case["output_server"], case["case"]
+        return False
+    assert step > case["lost_at_step"], case["case"]
+    behind = shortfalls(case["tokenizer"], case["prompt_ids"], case["token_server"])
+    assert max(behind[step:]) < TIE, case["case"]
+    return True
 
 
-def gap(tokenizer: str, ids: list[int], tokens: tuple[int, int]) -> float:
-    """How far two tokens' logits lie apart behind these ids."""
+def shortfalls(tokenizer: str, prompt: list[int], tokens: list[int]) -> list[float]:
+    """How far the logit of each of these tokens is below the largest at its place."""
     file = forge.forged(vocabulary_file(tokenizer), 0, source.cache_dir())
     llama.start()
+    ids = [*prompt, *tokens]
+    first = len(prompt) - 1
     with closing(llama.Model(file, vocab_only=False)) as model:
         context = Context(model, n_seq=1, n_ctx_seq=256, n_batch=256, n_threads=1)
         with closing(context):
-            last = len(ids) - 1
-            [row] = context.decode([(token, i, 0, i == last) for i, token in enumerate(ids)])
-            return abs(float(row[tokens[0]] - row[tokens[1]]))
+            rows = context.decode([(token, i, 0, i >= first) for i, token in enumerate(ids)])
+            return [float(row.max() - row[token]) for row, token in zip(rows, tokens, strict=False)]
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
@@ -137,12 +140,13 @@ def test_fidelity_of_the_sentinels(pairs: pl.DataFrame, tokenizer: str) -> None:
         assert case["output"] == case["output_server"], case["case"]
 
 
-def test_fidelity_is_shown_by_compare(run: Finished) -> None:
+def test_fidelity_is_shown_by_compare(run: Finished, pairs: pl.DataFrame) -> None:
     """A builder in process and a build of a server are paired by naming the two."""
-    comparison = compare(*(side(run.folder, name) for name in ("unfixed", "xllamacpp")))
+    comparison = compare(side(run.folder, "unfixed"), side(run.folder, "xllamacpp"))
     assert comparison.cells.height == 180
     assert comparison.cells["change"].is_in(["still_passing", "still_failing"]).all()
-    assert comparison.cells["output_changed"].sum() <= 4, "the ties"
+    differing = pairs.filter(pl.col("output").ne_missing(pl.col("output_server")))
+    assert comparison.cells["output_changed"].sum() == differing.height, "the ties"
 
 
 def side(folder: Path, builder: str) -> Side:

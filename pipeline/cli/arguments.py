@@ -63,7 +63,7 @@ def jobs(arguments: Sequence[str]) -> tuple[tuple[str, ...], ...]:
 def _values(sweep: Override) -> Iterable[str]:
     value = sweep.value()
     if isinstance(value, Glob):
-        return value.filter(options(sweep.key_or_group))
+        return value.filter(resources.options(sweep.key_or_group))
     return sweep.sweep_string_iterator()
 
 
@@ -75,7 +75,3 @@ def job_name(command: Command) -> str:
 
 def results_dir(overrides: Sequence[str]) -> str:
     return given(overrides, "results_dir") or Settings.results_dir
-
-
-def options(group: str) -> list[str]:
-    return sorted(path.stem for path in (resources.data_folder("conf") / group).glob("*.yaml"))

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..model.errors import ConfigError
+from . import hydra_errors
 
 
 @dataclass
@@ -84,12 +85,6 @@ def composed(schema: type[_Made], overrides: list[str], command: str) -> _Made:
         with initialize(version_base="1.3", config_path=None):
             made: Any = OmegaConf.to_object(compose(config_name=command, overrides=overrides))
     except (HydraException, OmegaConfBaseException) as error:
-        lines = [*str(error).splitlines(), *str(error.__cause__ or "").splitlines()[:1]]
-        kept = [line.strip() for line in lines if line.strip() and "full_key:" not in line]
-        said = " ".join(line for line in kept if not line.startswith("object_type="))
-        raise ConfigError(
-            f"{said}. `python -m pipeline {command} --help` shows the keys; "
-            "quote values with special characters."
-        ) from None
+        raise ConfigError(hydra_errors.in_words(error, command)) from None
     assert isinstance(made, schema)
     return made

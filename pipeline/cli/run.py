@@ -10,10 +10,11 @@ from pathlib import Path
 from ..model.errors import ConfigError, PipelineError
 from ..runs.parent import resume
 from ..runs.parent.command import Command
+from ..system.resources import options
 from ..vocab import prefix_schemes
 from ..vocab.files import source
 from . import compose
-from .arguments import given, jobs, many, options, results_dir, shown
+from .arguments import given, jobs, many, results_dir, shown
 from .console import complain
 from .sweep import Sweep, nothing_done
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..model.errors import ReportError
 from ..results.compare.comparison import Comparison, compare
-from ..system.resources import data_folder
+from ..system.resources import options
 from . import gate
 from .compare_settings import ReportConfig, composed
 
@@ -58,8 +58,5 @@ def _comparison(settings: ReportConfig) -> Comparison | None:
 
 def _known() -> dict[str, frozenset[str]]:
     """The names that `model=`, `tokenizer=`, `grammar=` and `builder=` take."""
-    conf = data_folder("conf")
     groups = ("model", "tokenizer", "grammar", "builder")
-    return {
-        group: frozenset(file.stem for file in (conf / group).glob("*.yaml")) for group in groups
-    }
+    return {group: frozenset(options(group)) for group in groups}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 
 import hydra
-from hydra.errors import HydraException, MissingConfigException
+from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
@@ -24,8 +24,8 @@ from ..runs.parent import collect, execute, journal
 from ..runs.parent.command import INVOCATION, Command, claim, held, share
 from ..runs.parent.settings import Settings
 from ..system import resources
-from . import compose, launched
-from .arguments import among_shards, given, job_name, many, options, results_dir, shown
+from . import compose, hydra_errors, launched
+from .arguments import among_shards, given, job_name, many, results_dir, shown
 from .console import complain
 
 _UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
@@ -171,7 +171,7 @@ def _hydra(job: Callable[[DictConfig], None], arguments: Sequence[str]) -> None:
     try:
         hydra.main(version_base="1.3", config_path=folder, config_name="config")(job)()
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_plain(error)) from None
+        raise ConfigError(hydra_errors.in_words(error)) from None
     except OSError as error:  # Hydra makes a sweep's folder before any job of ours begins
         if error.errno not in _UNWRITABLE:
             raise
@@ -179,17 +179,3 @@ def _hydra(job: Callable[[DictConfig], None], arguments: Sequence[str]) -> None:
             f"{error.filename or 'The results folder'} cannot be written: {error.strerror}. "
             "Choose another folder with results_dir=…."
         ) from None
-
-
-def _plain(error: Exception) -> str:
-    """Hydra's message as one paragraph that says what there is."""
-    if isinstance(error, MissingConfigException):
-        group, _, name = str(error.missing_cfg_file).partition("/")
-        return f"{group}={name} is not known; there is {', '.join(options(group))}."
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if error.__cause__ is not None:
-        lines += [line.strip() for line in str(error.__cause__).splitlines()[:1]]
-    said = " ".join(line for line in lines if not line.startswith(("full_key:", "object_type=")))
-    return (
-        f"{said}. `python -m pipeline --help` shows the keys; quote values with special characters."
-    )

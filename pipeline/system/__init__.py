@@ -3,4 +3,4 @@
 Imports `model`.
 """
 
-__all__ = ["clock", "processes", "provenance", "rerun", "resources", "text"]
+__all__ = ["clock", "files", "memory", "processes", "provenance", "rerun", "resources", "text"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pipeline.generation import batch_size
 from pipeline.generation.sampling import Logits, Sampling, Wish, choose
 from pipeline.native import llama
+from pipeline.system import memory
 from pipeline.vocab.files import forge, source
 from support.vocabularies import vocabulary_file
 
@@ -96,12 +97,12 @@ def check_room(model: llama.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fits(0, 5) == 5
     assert fits(7, 1000) == 7
     assert fits(256, 1000) == fits(0, 1000, "gpu") == 256
-    monkeypatch.setattr(batch_size, "free_memory", lambda: 2 * each * 6)
+    monkeypatch.setattr(memory, "free", lambda: 2 * each * 6)
     assert fits(0, 1000) == 6
-    monkeypatch.setattr(batch_size, "free_memory", lambda: 0)
+    monkeypatch.setattr(memory, "free", lambda: 0)
     assert fits(0, 1000) == 1
     assert fits(8, 1000) == 8
 
 
 def test_free_memory_is_something() -> None:
-    assert 2**20 < batch_size.free_memory() < 2**50
+    assert 2**20 < memory.free() <= memory.whole() < 2**50

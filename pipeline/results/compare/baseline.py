@@ -6,7 +6,6 @@ improvements are taken in on request, regressions only when told.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import polars as pl
 
 from ...model.errors import CompareError, ResultsError
 from ...model.verdicts import Verdict
+from ...system import files
 from ..tables import parquet, schemas
 from . import side as compare_side
 from .side import CELLS, KEY, Asked, Side, checked, narrowed
@@ -134,10 +134,7 @@ def _cells(rows: list[tuple[str, str]], path: Path) -> pl.DataFrame:
 
 def write(path: Path, content: Iterable[str]) -> None:
     """Put the file in place, whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(content)
-        temporary.replace(path)
+        files.write_text(path, content)
     except OSError as error:
         raise ResultsError(f"{path} cannot be written: {error.strerror}.") from None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import polars as pl
 
 from ...model.errors import TablesError
+from ...system import files
 from . import released, schemas
 
 
@@ -108,17 +108,13 @@ def settled(part: Path) -> Iterator[dict[str, Any]]:
 
 
 def write(data: pl.DataFrame, path: Path) -> None:
-    """Write a table under a temporary name, then put it in place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write a table, whole or not at all. Raises OSError."""
+    metadata = {"schema": str(schemas.SCHEMA_VERSION)}
     try:
-        data.write_parquet(
-            temporary, compression="zstd", metadata={"schema": str(schemas.SCHEMA_VERSION)}
-        )
-        temporary.replace(path)
+        with files.replacing(path) as temporary:
+            data.write_parquet(temporary, compression="zstd", metadata=metadata)
     except pl.exceptions.ComputeError as error:  # as polars tells of a full disk
         raise OSError(errno.EIO, str(error)) from None
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def readable(version: object) -> bool:

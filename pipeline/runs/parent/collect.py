@@ -16,7 +16,7 @@ from typing import Any
 
 from ...model.errors import ResultsError
 from ...results.tables import parquet, schemas
-from ...system import provenance
+from ...system import files, provenance
 from . import journal
 from .command import asked, unwritable
 from .journal import Group
@@ -70,7 +70,7 @@ def finish(folder: Path, *, interrupted: bool = False) -> dict[str, Any]:
     parts = [group.path for group in found.groups]
     try:
         (folder / "manifest.json").unlink(missing_ok=True)
-        for left in folder.glob(".*.parquet.*"):
+        for left in (*folder.glob(".*.parquet.*"), *folder.glob(".manifest.json*")):
             left.unlink()
         counts = parquet.merge(parts, folder)
         write_reproducers(folder)
@@ -112,9 +112,7 @@ def _close(
             "replay_cpu_ns": {key: sum(said[key] for said in spent) for key in ("engine", "all")},
         },
     }
-    temporary = folder / ".manifest.json"
-    temporary.write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    temporary.replace(folder / "manifest.json")
+    files.write_text(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
     return manifest
 
 

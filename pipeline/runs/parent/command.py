@@ -14,6 +14,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from ...model.errors import ConfigError, ResultsError
+from ...system import files
 
 INVOCATION = "BYTE_EXACT_INVOCATION"
 """Environment variable that all processes of one command share; a run belongs to one command."""
@@ -49,8 +50,10 @@ def claim(folder: Path, command: Command) -> None:
     try:
         owner.parent.mkdir(parents=True, exist_ok=True)
         if not owner.exists() and _lock(folder) and not owner.exists():
-            _put(folder / "parts" / "command.json", json.dumps(asdict(command), indent=1))
-            _put(owner, mine)
+            files.write_text(
+                folder / "parts" / "command.json", json.dumps(asdict(command), indent=1)
+            )
+            files.write_text(owner, mine)
         for _ in range(_PATIENCE if mine.startswith(_SHARDS) else 0):  # of a sibling's that begins
             if owner.exists():
                 break
@@ -91,7 +94,7 @@ def reclaim(folder: Path) -> Command:
                 f"{folder} is being written by another process: wait for that, or end it."
             )
         os.environ[INVOCATION] = os.urandom(8).hex()
-        _put(folder / "parts" / "owner", os.environ[INVOCATION])
+        files.write_text(folder / "parts" / "owner", os.environ[INVOCATION])
     except OSError as error:
         raise unwritable(folder, error) from None
     return command
@@ -137,9 +140,3 @@ def release(folder: Path) -> None:
     """Let another process have the run."""
     if (lock := _held.pop(folder.absolute(), None)) is not None:
         lock.release()
-
-
-def _put(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)

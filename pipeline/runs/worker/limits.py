@@ -6,14 +6,15 @@ Set by the worker on itself, before any native library is loaded.
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 from pathlib import Path
+
+from ...system import memory
 
 _OPEN_FILES = 512
 
 
-def confine(memory: int, *, gpu: bool) -> None:
+def confine(limit: int, *, gpu: bool) -> None:
     """Limit memory (bytes; 0: what the machine has), open files and core dumps of this process.
 
     A GPU's driver reserves more address space than there is memory; where there may be one, only
@@ -21,8 +22,8 @@ def confine(memory: int, *, gpu: bool) -> None:
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
-    if memory or not (gpu and Path("/dev/nvidiactl").exists()):
-        _limit(resource.RLIMIT_DATA, memory or _machine_memory())
+    if limit or not (gpu and Path("/dev/nvidiactl").exists()):
+        _limit(resource.RLIMIT_DATA, limit or memory.whole())
     with contextlib.suppress(OSError):  # if memory runs out all the same, it is this one's turn
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
@@ -32,11 +33,3 @@ def _limit(kind: int, value: int) -> None:
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(kind, (value, value))
-
-
-def _machine_memory() -> int:
-    """Bytes this machine, or the container, has."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # no cgroup, or `max`
-        return min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
-    return whole

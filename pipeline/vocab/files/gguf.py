@@ -1,15 +1,13 @@
 """The key-values of GGUF files: read as raw bytes, and written."""
 
 import mmap
-import os
 import struct
-import tempfile
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...model.errors import LoadRefused
+from ...system.files import replacing
 
 U32, I32, F32, BOOL, STRING, ARRAY = 4, 5, 6, 7, 8, 9
 _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, U32: 4, I32: 4, F32: 4, BOOL: 1, 10: 8, 11: 8, 12: 8}
@@ -170,21 +168,6 @@ def text(key: str, value: str) -> bytes:
 
 def write(out: Path, chunks: Iterable[bytes]) -> None:
     """Write `chunks` to `out`; it appears whole or not at all. Raises OSError."""
+    out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as temporary, temporary.open("wb") as file:
         file.writelines(chunks)
-
-
-@contextmanager
-def replacing(out: Path) -> Generator[Path]:
-    """A temporary file beside `out` that takes its place if the block ends well."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        temporary.chmod(0o644)
-        temporary.replace(out)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...model.errors import LoadRefused
-from .gguf import replacing
+from ...system.files import replacing
 
 
 def sentencepiece_gguf(model_file: Path, out: Path) -> None:
@@ -33,6 +33,7 @@ def sentencepiece_gguf(model_file: Path, out: Path) -> None:
         raise LoadRefused(f"{model_file}: not a SentencePiece model: no pieces")
     import gguf  # 0.6 s, and only the first use of a tokenizer needs it
 
+    out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as temporary:
         writer = gguf.GGUFWriter(temporary, "llama")
         writer.add_tokenizer_model("llama")

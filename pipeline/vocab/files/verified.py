@@ -3,11 +3,11 @@
 import contextlib
 import hashlib
 import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from ...model.errors import SourceError
+from ...system import files
 from .source import Format, Resolved, Role, Source, cache_dir
 
 HASH_ONCE_BYTES = 64 * 2**20  # files from this size on have their sha256 remembered
@@ -107,6 +107,4 @@ def read_record(path: Path) -> dict[str, Any]:
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        json.dump(record, file, indent=1)
-    Path(file.name).replace(path)
+    files.write_text(path, json.dumps(record, indent=1))

@@ -1,0 +1,35 @@
+"""Bytes of memory that this machine, or the container it is seen from, has and has free."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def whole() -> int:
+    """Bytes there are."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _limit("max")
+    return machine if limit is None else min(machine, limit)
+
+
+def free() -> int:
+    """Bytes that can be had without swapping."""
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        machine = 1024 * next(
+            int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")
+        )
+    limit, used = _limit("max"), _limit("current")
+    return machine if limit is None or used is None else min(machine, limit - used)
+
+
+def _limit(name: str) -> int | None:
+    """A figure of the control group; None where there is none, or `max`."""
+    with contextlib.suppress(OSError, ValueError):
+        return int((_CGROUP / f"memory.{name}").read_text("ascii"))
+    return None

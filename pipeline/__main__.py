@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from .cli.console import say
+
 EXIT_CODES = """Exit codes: 0 complete; 1 complete, but cells were lost (a native process or a
 server died or hung, or the budget was spent); 2 usage or input, or a job of a multirun that could
 not be done; 130, 143 interrupted (resume=RUN goes on). Verdicts never change the exit code."""
@@ -22,9 +24,10 @@ def main(arguments: list[str]) -> int:
 
         return report.main(overrides)
     if command in {"-h", "--help", "help"} or {"-h", "--help"} & set(overrides):
-        from .cli.run import help_screen  # Hydra
+        from .cli import help as help_  # numpy, for the names of prefix schemes
 
-        print(help_screen(EXIT_CODES))
+        about = help_.settings if command in {"run", "audit"} else help_.overview
+        say(about(EXIT_CODES))
         return 0
     if command == "collect":
         from .cli import collect  # polars

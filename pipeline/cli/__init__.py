@@ -3,4 +3,4 @@
 `__main__` imports the one command that is asked for.
 """
 
-__all__ = ["collect", "compare", "report", "run"]
+__all__ = ["collect", "compare", "console", "help", "report", "run"]

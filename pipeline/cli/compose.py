@@ -12,8 +12,7 @@ from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from ..engines.libraries import NAMES as ENGINES
 from ..model.errors import ConfigError
 from ..model.names import IN_PROCESS
-from ..runs.parent.settings import STAGES, RuntimeConfig, Settings
-from ..vocab import prefix_schemes
+from ..runs.parent.settings import CHOICES, STAGES, RuntimeConfig, Settings
 
 
 def register(*, typed: bool = True) -> None:
@@ -40,14 +39,6 @@ def typed(composed: DictConfig) -> DictConfig:
     return checked
 
 
-_CHOICES = {
-    "runtime.device": ("auto", "cpu", "gpu"),
-    "engine.on_error": ("drop", "stop"),
-    "engine.oracle": ("auto", "off", "first", "every"),
-    "tokenizer.prefix_scheme": (prefix_schemes.AUTO, *prefix_schemes.SpmPrefixScheme),
-}
-
-
 def settings(composed: DictConfig) -> Settings:
     """The typed settings of a composed configuration; raises ConfigError."""
     try:
@@ -58,7 +49,7 @@ def settings(composed: DictConfig) -> Settings:
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from None
     assert isinstance(made, Settings)
-    for key, allowed in _CHOICES.items():
+    for key, allowed in CHOICES.items():
         group, name = key.split(".")
         value = getattr(getattr(made, group), name)
         if value not in allowed:

@@ -82,7 +82,10 @@ class Sweep:
         for error in self._errors:
             complain(error)
         if self._shard:
-            print(f"Its part is in {folder}; `python -m pipeline collect run={folder}` merges all.")
+            print(
+                f"This shard's results are in {folder}. When every shard has finished, merge them "
+                f"with `python -m pipeline collect run={folder}`."
+            )
             return self._signal or (2 if self._errors else 0)
         # Of a job that a launcher lost nothing else may tell: it need not have begun.
         lost = self._launched and bool(self._errors)

@@ -7,7 +7,7 @@ from ..native.llama import Model
 from ..system import memory
 
 _HELP = {"cpu": 32, "gpu": MAX_SEQ}
-"""Sequences from which more make no token cheaper: a CPU's arithmetic is busy by then."""
+"""Batch size beyond which throughput stops growing, by device."""
 _SHARE = 0.5
 """Of the free memory, what sequences may take."""
 

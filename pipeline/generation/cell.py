@@ -6,8 +6,8 @@ grammars. Losing the constraint is reproduced as llama.cpp's bridge does it
 noticed when it is consumed, the next mask fails, the matcher is dropped, and generation goes on
 unconstrained (`on_error="drop"`), or, as the safe alternative, ends (`"stop"`).
 
-A step is `look` (the mask: in any thread, while llama.cpp decodes), `due` (what is met there: the
-end, or a token that comes whatever the logits say) and `take` (the token chosen).
+A step is `compute_mask` (in any thread, while llama.cpp decodes), `forced_token` (the end is met
+there, or a token that the grammar forces) and `accept` (the token chosen).
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ class Cell:
     loss: Loss | None = None
     stop_allowed: bool = False
     view: View | None = None
-    """What the next mask lets by; None before `look`, and once the constraint is lost."""
+    """What the next mask lets by; None before `compute_mask`, and once the constraint is lost."""
     _matcher: Matcher | None = None
     _compiles: bool = True
     """False where the grammar did not compile."""
     _met: bool = False
-    """Whether `due` has met the view."""
+    """Whether `forced_token` has met the view."""
 
     @property
     def matcher(self) -> Matcher:
@@ -128,7 +128,7 @@ class Cell:
         return self._matcher
 
     def prepare(self) -> None:
-        """Compile the grammar, once; as `look`, for any thread."""
+        """Compile the grammar, once; as `compute_mask`, for any thread."""
         if self._matcher is None:
             with self.clock.on(self.unit):
                 self._matcher = self.compile()
@@ -139,7 +139,7 @@ class Cell:
         if self._matcher is not None:
             self._matcher.close()
 
-    def look(self) -> None:
+    def compute_mask(self) -> None:
         """Compute the next mask, once; touches nothing but the cell, so any thread may."""
         if self.loss is not None or self.view is not None:
             return
@@ -167,11 +167,8 @@ class Cell:
         with self.clock.on(self.unit):
             return self.matcher.stopped() or bool(self.matcher.forced())
 
-    def due(self) -> int | None:
-        """Meet what `look` saw: the token that is to be taken whatever the logits say.
-
-        None where they decide, and where the cell has ended.
-        """
+    def forced_token(self) -> int | None:
+        """Return the forced token, or None if the logits decide or the cell has ended."""
         if self.view is None and self.loss is None:  # the failure of a mask is what loses it
             kind = Lost.MASK if self._compiles else Lost.COMPILE
             self._lose(kind, self.matcher.error or "the mask cannot be computed")
@@ -192,8 +189,8 @@ class Cell:
             return wanted[0]
         return int(view.allowed.argmax()) if view.n_allowed == 1 else None
 
-    def take(self, token: int) -> None:
-        """Take a token that `due` or the logits have chosen."""
+    def accept(self, token: int) -> None:
+        """Take a token that `forced_token` or the logits have chosen."""
         view, self.view, self._met = self.view, None, False
         if view is None:
             self.steps.append(Step(token, None, Origin.UNCONSTRAINED))

@@ -40,7 +40,7 @@ class Decoding:
     n_threads: int
     """Threads of llama.cpp; masks have the other processors, at least one."""
     fast_forward: bool = True
-    """Whether a token that comes whatever the logits say is taken without any."""
+    """Skip decoding for tokens the grammar forces."""
     drop_on_error: bool = True
     sampling: Sampling = field(default_factory=Sampling)
 

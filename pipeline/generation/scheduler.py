@@ -244,7 +244,7 @@ class Scheduler:
         hands = [blind[i :: self._n_mask_threads] for i in range(self._n_mask_threads)]
         logits = _NOTHING
         self._stopwatch.lap(Part.PYTHON)
-        looks: list[Future[None]] = [pool.submit(_look, hand) for hand in hands if hand]
+        looks: list[Future[None]] = [pool.submit(_compute_masks, hand) for hand in hands if hand]
         for cell in islice(self._coming, self._n_ahead - len(self._ahead)):
             self._ahead.append((cell, pool.submit(cell.prepare)))
         for some in _batches(entries, self._context.n_batch):
@@ -282,20 +282,20 @@ class Scheduler:
         self._stopwatch.lap(Part.PYTHON)
         likely = cell.likely_due()
         if likely:
-            cell.look()
+            cell.compute_mask()
         self._stopwatch.lap(Part.MASK)
         return likely
 
     def _due(self, slot: _Slot) -> int | None:
         if slot.cell.observe is None:
-            return slot.cell.due()
+            return slot.cell.forced_token()
         self._stopwatch.lap(Part.PYTHON)
-        token = slot.cell.due()
+        token = slot.cell.forced_token()
         self._stopwatch.lap(Part.JUDGE)
         return token
 
     def _take(self, slot: _Slot, token: int) -> None:
-        slot.cell.take(token)
+        slot.cell.accept(token)
         slot.text.append(token)
 
 
@@ -323,9 +323,9 @@ def _batches(entries: Sequence[Entry], room: int) -> Iterator[Sequence[Entry]]:
     yield entries[begin:]
 
 
-def _look(cells: Sequence[Cell]) -> None:
+def _compute_masks(cells: Sequence[Cell]) -> None:
     for cell in cells:
-        cell.look()
+        cell.compute_mask()
 
 
 def _wish(slot: _Slot) -> Wish:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..native.context import Context
 
 WORTH = 8
-"""Tokens in common from which a copy of a sequence, or a wait for one, costs less than decoding."""
+"""Shortest shared prefix worth copying instead of decoding again."""
 _LEAST = 2
 """Tokens of a prompt that are decoded together at least: one alone is rounded otherwise."""
 

@@ -23,13 +23,13 @@ class TargetRef:
     log: str | None = None
     """The file that a server started for the run writes its log to."""
     slots: int = 1
-    """Requests under way at once."""
+    """Requests sent at the same time."""
     timeout: float = 60.0
-    """Seconds a request may take."""
+    """Time limit of a request, in seconds."""
     retries: int = 2
-    """How often a request is repeated that came to nothing."""
+    """Retries after 429, 5xx or a broken connection."""
     start_limit: float = 120.0
-    """Seconds a started server may take until it is ready."""
+    """Time limit for a started server to become ready, in seconds."""
     api: str = "chat"
     """Of `openai`: `chat` or `completions`."""
     response_format: str = "json_schema"

@@ -61,9 +61,9 @@ class Job:
     model: str
     tokenizer: str
     weights: FileRef | None
-    """The model's GGUF; None to forge one around the tokenizer."""
+    """The model's GGUF; None if one is forged around the tokenizer."""
     tokens: FileRef | None
-    """The tokenizer's file; None where the model brings its own."""
+    """The tokenizer's file; None if the model has its own."""
     prefix_scheme: str
     """`auto` or a `SpmPrefixScheme`: how prompts are encoded on SentencePiece."""
     seed: int
@@ -95,19 +95,20 @@ class Job:
     """The file of accept/reject strings."""
     audit_seed: int
     engines: tuple[str, ...]
-    """Released engines whose own masks are looked at."""
+    """Released engines whose own masks are audited."""
     engines_suite: str
     """The suite file whose grammars they all know."""
     outside: Outside
     """How builders from released packages run."""
     references: tuple[str, ...]
-    """Pythons that are asked for reference tokenizers' ids; `here` stands for this one."""
+    """Python interpreters with reference tokenizers; `here` is this one."""
     named: tuple[str, ...] = ()
-    """What chooses the vocabulary on the command line; a file of one's own by its name alone."""
+    """Overrides that select this vocabulary, for the re-run command (user files without their
+    folder)."""
     target: TargetRef = field(default_factory=TargetRef)
     """Where `generate` happens."""
     fast_forward: bool = True
-    """Whether a token that comes whatever the logits say is taken without decoding for it."""
+    """Skip decoding for tokens the grammar forces."""
     temperature: float = 0.0
     """0 for the likeliest token."""
     top_p: float = 1.0
@@ -119,22 +120,22 @@ class Job:
     llguidance_lib: str | None = None
     """The library with llguidance's C interface to use in place of the wheel's."""
     case_limit: float = 0.0
-    """Seconds that the work on one case may take; 0 for any."""
+    """Time limit per case, in seconds; 0 for none."""
     memory_limit: int = 0
-    """Bytes of memory the worker may have; 0 for all of the machine's."""
+    """Memory limit of the worker, in bytes; 0 for the machine's memory."""
     collections: tuple[CollectionRef, ...] = ()
-    """What is replayed; already cut down to this shard's."""
+    """Collections to replay; already reduced to this shard's items."""
     prompt: str = ""
-    """Of items of collections that bring none."""
+    """Prompt for imported items that have none."""
     constraint: str | None = None
-    """The file of the grammar of items that bring none."""
+    """File of the grammar for imported items that have none."""
     others: tuple[Unit, ...] = ()
-    """Units that are other shards' to do."""
+    """Units assigned to other shards."""
     pending: str = ""
-    """A character for each unit that is owed, in order: 1 to do it, 0 to leave it out (see
-    `units.less`); empty to do all."""
+    """Bitmap over `units.owed(job)`: "1" still to do, "0" skip (see `units.less`); empty to do
+    all."""
     apart: bool = False
-    """Cell by cell, so that a death has one suspect."""
+    """Run one cell at a time, so that a crash identifies its cell."""
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Job:
@@ -161,5 +162,5 @@ class Job:
 
 
 def repeats(n: int) -> Sequence[int | None]:
-    """What tells the samples of a cell apart: nothing, where there is one."""
+    """Repeat indices of a cell; `(None,)` when it is not repeated."""
     return range(n) if n > 1 else (None,)

@@ -55,7 +55,7 @@ _TAIL = 2000
 """Bytes of a dead worker's standard error that are looked at for its last words."""
 
 _BUILT_AT = re.compile(r"/\S*/(?=vendor/llama\.cpp/)")
-"""Where llama.cpp was built, which its asserts say: nothing of the outcome's."""
+"""Build path in llama.cpp's assert messages; removed so that results do not depend on it."""
 
 
 def own(module: str, *arguments: str, python: str = "") -> list[str]:

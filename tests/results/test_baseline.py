@@ -179,11 +179,14 @@ NO_BASELINES: list[tuple[Callable[[str], str], str]] = [
     (lambda text: text + "<<<<<<< HEAD\n", "the file was cut short, or a merge left it"),
     (lambda text: text.replace("format 1", "format 2"), "has format 2"),
     (lambda text: text.replace("format 1", "format 12"), "has format 12"),
-    (lambda text: text.replace("format 1", "format x"), "is not a byte-exact baseline"),
+    (
+        lambda text: text.replace("format 1", "format x"),
+        "does not begin with `# byte-exact baseline, format N`",
+    ),
     (lambda text: text.replace("# schema 1", "# schema 99"), "schema version 99"),
     (lambda text: text.replace("ok  ", "fine"), "unknown verdicts: ['fine']"),
     (lambda text: text + text.splitlines()[-1] + "\n", "cut short or merged by hand"),
-    (lambda text: "", "is not a byte-exact baseline"),
+    (lambda text: "", "does not begin with `# byte-exact baseline, format N`"),
     (lambda text: "\udcff", "cannot be read"),
 ]
 """How a baseline is spoilt, and what is said of it."""

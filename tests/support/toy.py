@@ -219,14 +219,14 @@ class Bench:
 
 def advance(cell: Cell, logits: np.ndarray) -> int | None:
     """One step of a cell on its own, greedily; the token taken, None where it has ended."""
-    cell.look()
-    token = cell.due()
+    cell.compute_mask()
+    token = cell.forced_token()
     if cell.end is not None:
         return None
     if token is None:
         wish = Wish(0, None if cell.view is None else cell.view.allowed, "")
         [token] = choose(logits[None], [wish], Sampling())
-    cell.take(token)
+    cell.accept(token)
     return token
 
 

@@ -71,10 +71,10 @@ class Entry:
     """What an item says. Without instances only compiling and the first mask can be replayed."""
 
     grammar: Grammar | None
-    """None where the run gives one to all (`grammar.constraint`); of what `read` gives, never."""
+    """None if the item has no grammar; `read` then substitutes `grammar.constraint`."""
     instances: tuple[Instance, ...] = ()
     prompt: str | None = None
-    """None where the run gives one to all (`grammar.prompt`)."""
+    """None if the item has no prompt; the run then uses `grammar.prompt`."""
     max_tokens: int = DEFAULT_MAX_TOKENS
 
 

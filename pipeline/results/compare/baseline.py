@@ -79,8 +79,11 @@ def read(path: Path) -> Side:
         raise CompareError(f"The baseline {path} cannot be read: {error}.") from None
     said = re.match(rf"{_MARK}(\d+)\b", there[0] if there else "")
     if said is None or int(said[1]) != _FORMAT:
-        have = f"has format {said[1]}" if said else "is not a byte-exact baseline"
-        raise CompareError(f"{path} {have}; this byte-exact reads format {_FORMAT}. Save it anew.")
+        have = f"has format {said[1]}" if said else f"does not begin with `{_MARK}N`"
+        raise CompareError(
+            f"{path} {have}: this byte-exact reads format {_FORMAT}, and the file was edited, or "
+            "written by another tool or version. Save the baseline again."
+        )
     versions: dict[str, str] = {}
     settings: dict[str, str] = {}
     digests: dict[tuple[str, str], str] = {}

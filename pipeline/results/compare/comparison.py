@@ -166,7 +166,7 @@ def _renaming(part: str, gone: str, come: str, n: int) -> str:
 
 
 def _unexplained(cells: pl.DataFrame) -> Iterator[str]:
-    """Outcomes that moved though nothing that decides them did."""
+    """Cells whose outcome changed while their `cell_hash` did not."""
     moved = pl.col("output_changed") | ~pl.col("change").is_in([c.value for c in STILL])
     alike = pl.col("cell_hash_before") == pl.col("cell_hash_after")
     if n := cells.filter(moved & alike).height:

@@ -41,7 +41,7 @@ _OF_TEXTS = ("replay",)
 by `comparability`."""
 
 _IDS = {"bad_ids": ("worse", "better"), "allowed_ids": ("changed", "changed")}
-"""Columns that are lists of ids: what an id means that came, and one that went."""
+"""For id-list columns: how to classify an added and a removed id."""
 
 _GOOD = {
     "status": ("ok",),

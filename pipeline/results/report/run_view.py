@@ -65,7 +65,7 @@ class Found:
         return found
 
     def recorded(self, *keys: str) -> dict[str, Any]:
-        """A part of the closing record by its keys, outermost first; empty where it is not told."""
+        """Look up a nested manifest key; {} if absent."""
         found: dict[str, Any] = self.manifest
         for key in keys:
             found = found.get(key) or {}

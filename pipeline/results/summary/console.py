@@ -37,9 +37,9 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     parts: list[str] = []
     if manifest["status"] != "complete":
         parts.append(
-            f"INTERRUPTED: these are not all results of the run. `python -m pipeline run "
-            f"resume={run}` does the rest; where its shards are commands of their own, those "
-            "commands given again."
+            "INTERRUPTED: these are not all results of the run. Finish it with `python -m pipeline "
+            f"run resume={run}`. If its shards were started as separate commands, start those "
+            "again instead."
         )
         if manifest["missing"]:
             parts.append("\n  ".join(["Missing:", *manifest["missing"]]))

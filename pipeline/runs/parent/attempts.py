@@ -26,16 +26,16 @@ from .supervise import Death, Garbage, supervise
 
 _LOST = (End.CRASHED.value, End.TIMEOUT.value)
 _IN_A_ROW = 16
-"""Culprits without a finished unit between them after which the rest is given up."""
+"""Consecutive crashes, with no finished unit between, after which the job is abandoned."""
 _BUDGET = "the run's budget (run.budget) was spent before it was done"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How long a worker may take."""
+    """Time limits of a worker."""
 
     silence: float
-    """Seconds it may say nothing."""
+    """Longest silence, in seconds."""
     deadline: float | None = None
     """`time.monotonic()` at which the run's budget is spent."""
 
@@ -50,11 +50,11 @@ class _Worker:
 
     group: Group
     remote: bool
-    """Whether a server generates: what it says of a server's death is a loss as well."""
+    """True for server targets, whose own crash and timeout rows also count as lost."""
     progress: Callable[[Unit], None]
     open: dict[Unit, None] = field(default_factory=dict[Unit, None])
     over: Unit | None = None
-    """The unit in which it ended itself: its time was up."""
+    """The unit whose time limit ended the worker."""
     refusal: str | None = None
     finished: int = 0
     held: list[str] = field(default_factory=list[str])

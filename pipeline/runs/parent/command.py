@@ -54,7 +54,9 @@ def claim(folder: Path, command: Command) -> None:
                 folder / "parts" / "command.json", json.dumps(asdict(command), indent=1)
             )
             files.write_text(owner, mine)
-        for _ in range(_PATIENCE if mine.startswith(_SHARDS) else 0):  # of a sibling's that begins
+        for _ in range(
+            _PATIENCE if mine.startswith(_SHARDS) else 0
+        ):  # another shard may be creating it
             if owner.exists():
                 break
             time.sleep(0.1)

@@ -1,4 +1,4 @@
-"""The typed rows of units that no worker lived to finish, and what falls with a culprit."""
+"""Placeholder rows for units that crashed or timed out, and which other units they take down."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ class Chosen:
     suites: tuple[SuiteRef, ...]
     collections: tuple[CollectionRef, ...]
     costs: tuple[tuple[int, ...], ...]
-    """Of each item of each collection, as the shards are dealt by."""
+    """Estimated cost of each item, used to balance shards."""
     hashes: dict[str, str]
-    """Of what is wanted of each file or folder, by its name for people."""
+    """Content hashes by display name."""
 
 
 def chosen(settings: Settings) -> Chosen:

@@ -24,16 +24,27 @@ class SourceConfig:
     """A model or tokenizer file: the fields of `Source`."""
 
     name: str = MISSING
+    """Name in tables and errors; the group's option sets it."""
     kind: str = MISSING
+    """Where the file comes from: forge, own, path, package, sdist, wheel or hub."""
     path: str | None = None
+    """A file of your own, with the option `path`."""
     package: str | None = None
+    """package, sdist, wheel: which Python package has the file."""
     version: str | None = None
+    """sdist, wheel: the exact version."""
     members: list[str] = field(default_factory=list[str])
+    """package, sdist, wheel: paths in it; the parts of one file, in order."""
     sha256: str | None = None
+    """Checksum of the whole file; checked wherever it comes from."""
     repo: str | None = None
+    """hub: owner/name of the repository."""
     file: str | None = None
+    """hub: path in the repository."""
     revision: str | None = None
+    """hub: branch, tag or commit; null for main."""
     seed: int = 0
+    """forge: seed of the weights."""
 
     def source(self) -> Source:
         """The same as the plain, frozen type; a file of one's own is named by its stem."""
@@ -48,7 +59,7 @@ class TokenizerConfig(SourceConfig):
     """A tokenizer file, and what it does not say of itself."""
 
     prefix_scheme: str = prefix_schemes.AUTO
-    """Where SentencePiece's dummy prefix goes (`prefix_schemes`); auto: as the source says."""
+    """Where SentencePiece's dummy prefix goes; auto: as the source says."""
 
 
 @dataclass
@@ -56,6 +67,7 @@ class BuilderConfig:
     """One builder under test."""
 
     name: str = MISSING
+    """Its name, as in `engines/builders/` or `engines/libraries/`."""
 
 
 @dataclass
@@ -63,14 +75,15 @@ class BuildersConfig:
     """The builders chosen, by name; each file of `conf/builder` adds one."""
 
     use: dict[str, BuilderConfig] = field(default_factory=dict[str, BuilderConfig])
+    """The chosen builders by name; set with builder=[a,b]."""
     python: str | None = None
     """The interpreter of another environment, in which released packages make their tables."""
     tokenizer_json: str | None = None
     """The model's own tokenizer.json, for builders that read one; else one of the GGUF."""
     time_limit: float = 300.0
-    """Seconds a released package may take for one table."""
+    """Time limit of a released package for one table, in seconds."""
     memory_limit: float = 8.0
-    """GiB a released package may take for one table."""
+    """Memory limit of a released package, in GiB."""
 
     def outside(self) -> Outside:
         """The same as the plain, frozen type. Raises ConfigError for a file that is not there."""
@@ -89,6 +102,7 @@ class SuiteConfig:
     """One suite: a file of `datasets/`, or any path; with a layout, a collection of others."""
 
     file: str | None = MISSING
+    """The suite file, or the folder of a collection."""
     layout: str | None = None
     """How a collection lies on the disk: a name of `grammars/importers/`; null for a suite file."""
 
@@ -98,17 +112,19 @@ class GrammarConfig:
     """The suites chosen, by name, and which of their cases."""
 
     suites: dict[str, SuiteConfig] = field(default_factory=dict[str, SuiteConfig])
+    """The chosen suites and collections by name; set with grammar=[a,b]."""
     path: str | None = None
     """The suite file of `grammar=path`, or the folder of a collection."""
     limit: int | None = None
-    """The first so many cases of each suite, or schemas of each collection."""
+    """Use only the first N cases of each suite (or schemas of each collection)."""
     sample: int | None = None
-    """So many drawn by `seed`; `limit` then takes the first of these."""
+    """Draw N at random (`seed`), before `limit` applies."""
     seed: int = 0
+    """Seed of that draw."""
     cases: list[str] = field(default_factory=list[str])
     """Only cases with these ids, such as [founding]; all where empty."""
     prompt: str = "One example:"
-    """Of items of collections that bring none; {grammar} in it stands for the grammar's text."""
+    """Prompt for imported items that have none; `{grammar}` is replaced by the grammar's text."""
     constraint: str | None = None
     """A JSON Schema (.json), Lark (.lark) or GBNF (.gbnf) file for prompts without a grammar."""
 
@@ -120,11 +136,11 @@ class RuntimeConfig:
     device: str = "auto"
     """cpu, gpu, or auto: gpu where llama.cpp was built for one and finds it."""
     n_seq: int = 0
-    """Cells decoded in one batch, at most; 0 for as many as help and there is memory for."""
+    """Largest batch, in cells; 0 chooses by device and free memory."""
     n_threads: int = 0
-    """0: one for small models, else every processor."""
+    """Threads for decoding; 0 takes one for small models, else every processor."""
     memory_limit: float | None = None
-    """GiB a worker may have; null for what the machine has."""
+    """Memory limit of a worker, in GiB; null for the machine's memory."""
     llama_lib: str | None = None
     """A libllama of your own, in place of llama-cpp-python's; its interface must be the same."""
     llguidance_lib: str | None = None
@@ -136,21 +152,20 @@ class EngineConfig:
     """How a constraint is run."""
 
     on_error: str = "drop"
-    """What follows when the constraint is lost: `drop` it as llama.cpp does, or `stop`."""
+    """When the constraint is lost: `drop` it and go on, as llama.cpp does, or `stop`."""
     max_tokens: int | None = None
-    """Overrides the limit each case states."""
+    """Token limit of every cell, in place of each case's own."""
     fast_forward: bool = True
-    """Whether a token that comes whatever the logits say is taken without decoding for it; the
-    text is the same."""
+    """Skip decoding for tokens the grammar forces. The output does not change."""
     oracle: str = "auto"
     """Which masks of generation are judged against the byte oracle: off, first, every, or auto:
     every up to 65,536 tokens, first above."""
     oracle_budget: float = 300.0
-    """Seconds of oracle time per job; states after that are `no_oracle` and say so."""
+    """Time limit for the oracle per job, in seconds; later states are `no_oracle` and say so."""
     time_limit: float = 600.0
-    """Seconds a worker may say nothing before it is taken for hung."""
+    """Longest silence of a worker, in seconds; after it the worker counts as hung."""
     case_limit: float = 120.0
-    """Seconds that the work on one case's grammar may take in a cell; 0 for any."""
+    """Time limit per cell, in seconds; 0 for none."""
 
 
 @dataclass
@@ -162,6 +177,7 @@ class SamplingConfig:
     top_p: float = 1.0
     """Draw from the likeliest allowed tokens that together reach this probability."""
     seed: int = 0
+    """Seed of the draws."""
 
 
 @dataclass
@@ -171,6 +187,7 @@ class AuditConfig:
     walks: int = 20
     """State walks per tokenizer and builder, spread over the suites and strategies."""
     seed: int = 0
+    """Seed of the walks."""
     walks_suite: str = "walks.yaml"
     """Grammars that are walked beside the chosen suites: choices at spaces and punctuation."""
     strings_suite: str | None = "strings.yaml"
@@ -189,9 +206,9 @@ class ShardConfig:
     """A part of a run's work, for a machine of its own."""
 
     count: int = 1
-    """Parts of even cost that the work of each model and tokenizer is cut into."""
+    """Number of shards; each gets an equal part of the work of every model and tokenizer."""
     index: int = 0
-    """Which of them this is, from 0; a multirun takes all of them."""
+    """Which shard this is, from 0; a multirun takes all of them."""
     gpus: int = 0
     """GPUs that each job asks the cluster for."""
 
@@ -203,7 +220,8 @@ class RunConfig:
     name: str = MISSING
     """The folder under `results_dir`; the date and time by default."""
     budget: float | None = None
-    """Seconds for the whole command; what is not done by then is a `timeout`. null for any."""
+    """Time limit for the whole command, in seconds. Unfinished cells become `timeout`. null for
+    none."""
 
 
 @dataclass
@@ -224,6 +242,7 @@ class Settings:
     shard: ShardConfig = field(default_factory=ShardConfig)
     run: RunConfig = field(default_factory=RunConfig)
     results_dir: str = "results"
+    """The folder of all runs."""
     stages: list[str] | None = None
     """Of `audit` (token tables and masks), `generate` and `replay` (instances of collections);
     null for all, and then generate takes suites and prompts; other collections for servers only."""
@@ -235,3 +254,12 @@ class Settings:
 
 
 STAGES = ("audit", "generate", "replay")
+"""What a run can do, in this order."""
+
+CHOICES = {
+    "runtime.device": ("auto", "cpu", "gpu"),
+    "engine.on_error": ("drop", "stop"),
+    "engine.oracle": ("auto", "off", "first", "every"),
+    "tokenizer.prefix_scheme": (prefix_schemes.AUTO, *prefix_schemes.SpmPrefixScheme),
+}
+"""Settings that take one of a few words, the first by default."""

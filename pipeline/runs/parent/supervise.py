@@ -23,7 +23,7 @@ from ...system.processes import last_words
 from ..protocol import Job
 
 _LONGEST_LINE = 2**28
-"""Characters of one message; a worker that says more without a newline says nothing sensible."""
+"""Longest accepted message line, in characters."""
 
 _GRACE = 2.0
 """Seconds after a worker's death in which what it has said is read; its children may hold on to its
@@ -31,7 +31,7 @@ standard output for longer."""
 
 
 class Garbage(Exception):
-    """Raised by a taker for what no worker in its right mind says; the text says what."""
+    """The worker sent a malformed message; the text says which."""
 
 
 @dataclass(frozen=True)

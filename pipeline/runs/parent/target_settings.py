@@ -23,6 +23,7 @@ class TargetConfig:
     """In process, or a server that runs or is started for the run."""
 
     name: str = names.IN_PROCESS
+    """inprocess, server (llama.cpp's own interface) or openai; set with target=…"""
     label: str | None = None
     """A name for the server's build, for the column `builder`; by default the program's name."""
     url: str | None = None
@@ -31,15 +32,15 @@ class TargetConfig:
     """What starts a server, with {model}, {port}, {slots} and {context} where they belong; with
     neither url nor command one of the extra `server` is started."""
     slots: int = 4
-    """Requests under way at once."""
+    """Requests sent at the same time."""
     timeout: float = 60.0
-    """Seconds a request may take."""
+    """Time limit of a request, in seconds."""
     retries: int = 2
-    """How often a request is repeated that was refused for now, or broke off."""
+    """Retries after 429, 5xx or a broken connection."""
     start_limit: float = 120.0
-    """Seconds a started server may take until it is ready."""
+    """Time limit for a started server to become ready, in seconds."""
     sentinel: str = "sentinel.yaml"
-    """Cases that tell a server that enforces from one that does not; asked beside the suites."""
+    """Cases that show whether a server enforces a grammar at all; added to the chosen suites."""
     api: str = "chat"
     """openai only: chat or completions."""
     response_format: str = "auto"

@@ -36,7 +36,7 @@ def run(bench: Workbench) -> None:
     """Send `engines` and `engine_findings` of every engine that is asked for."""
     planned = cache(partial(_plan, bench))
     for name in bench.job.engines:
-        if not bench.begin("engine", name):
+        if not bench.start_if_pending("engine", name):
             continue
         try:
             engine = ForeignEngine(name, bench.material)

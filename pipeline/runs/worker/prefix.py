@@ -30,7 +30,7 @@ _TIME_LIMIT = 120
 def run(bench: Workbench) -> None:
     """Send `prefix`, `flags` and `templates` of a SentencePiece vocabulary; nothing of others."""
     fit = bench.scheme is not None and not bench.vocabulary.tokenize_can_throw
-    if not bench.begin("prefix"):
+    if not bench.start_if_pending("prefix"):
         return
     if fit:
         _send(bench)

@@ -203,8 +203,8 @@ class Workbench:
         """The units that are this job's and not yet done."""
         return units.pending(self.job)
 
-    def begin(self, *unit: str) -> bool:
-        """Whether a unit is still to be done; if so, it is said to have started."""
+    def start_if_pending(self, *unit: str) -> bool:
+        """Announce a unit as started; False if it is already done."""
         missing = unit in self.wanted
         if missing:
             self.channel.started(*unit)

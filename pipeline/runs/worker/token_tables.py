@@ -18,7 +18,7 @@ def run(bench: Workbench) -> None:
     """Send `tokenizers`, `tokens`, `masks`, `exactness` and `specials` of every builder."""
     known = cache(partial(_known, bench))
     for name in bench.job.builders:
-        if not bench.begin("audit", name):
+        if not bench.start_if_pending("audit", name):
             continue
         probes, facts = known()  # within a unit: llama.cpp tokenizes for it
         whose: Row = {"tokenizer": bench.job.tokenizer, "builder": name}

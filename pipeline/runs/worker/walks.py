@@ -27,7 +27,7 @@ def run(bench: Workbench) -> None:
     strings = bench.job.strings_suite and suites.load_strings(Path(bench.job.strings_suite))
     planned = cache(partial(_planned, bench))
     for builder in bench.job.builders:
-        if not bench.begin("walks", builder):
+        if not bench.start_if_pending("walks", builder):
             continue
         languages, plan = planned()  # within a unit: a vocabulary's own texts are compiled
         table = bench.tables.get(builder)

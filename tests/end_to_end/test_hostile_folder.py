@@ -21,13 +21,14 @@ TRAP = 'open({mark!r}, "w").close()\nraise SystemExit("the wrong pipeline")\n'
 QUICK = ("audit.walks=1", "audit.strings_suite=null", "engine.max_tokens=8", "grammar.limit=1")
 
 
-@pytest.fixture(params=["pipeline.py", "pipeline/__init__.py"])
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A working folder with a trap in it, which `mark` tells of."""
-    trap = tmp_path / "here" / request.param
-    trap.parent.mkdir(parents=True)
-    trap.write_text(TRAP.format(mark=str(tmp_path / "here" / "mark")), "utf-8")
-    return tmp_path / "here"
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A working folder with two traps in it, of which `mark` tells."""
+    here = tmp_path / "here"
+    for name in ("pipeline.py", "pipeline/__init__.py"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text(TRAP.format(mark=str(here / "mark")), "utf-8")
+    return here
 
 
 def commanded(folder: Path, *arguments: str, safe: bool = True) -> subprocess.CompletedProcess[str]:
@@ -51,7 +52,10 @@ def whole(folder: Path, done: subprocess.CompletedProcess[str]) -> pl.DataFrame:
     return pl.read_parquet(folder / "results" / "run" / "cells.parquet")
 
 
-def test_the_trap_is_one(folder: Path) -> None:
+@pytest.mark.parametrize("left", ["pipeline.py", "pipeline/__init__.py"])
+def test_each_trap_is_one(folder: Path, left: str) -> None:
+    for name in {"pipeline.py", "pipeline/__init__.py"} - {left}:
+        (folder / name).unlink()
     assert "the wrong pipeline" in commanded(folder, "run", safe=False).stderr
     assert (folder / "mark").exists()
 

@@ -2,9 +2,8 @@
 
 A step decodes one token of every running cell; meanwhile, in threads, the masks for the next one
 are computed, which depend on the tokens taken and not on the logits, and the grammars of the cells
-to come are compiled. With fast-forward, a token that
-comes whatever the logits say is taken without any; it is decoded once a later one needs logits,
-and never where none does.
+to come are compiled. With fast-forward, a token that the grammar forces is taken without logits; it
+is decoded once a later one needs logits, and never where none does.
 
 What llama.cpp computes for a token depends, in the last bits, on how many tokens of its sequence
 are decoded with it: one or several (measured; the number of sequences does not matter). So that a

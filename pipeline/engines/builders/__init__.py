@@ -3,7 +3,7 @@
 A builder turns a vocabulary into a `TokenTable`: what it *claims* the bytes of each token are,
 which tokens are special, which id ends a text, and how bytes become tokens. `unfixed` and `fixed`
 follow llama.cpp's `common/llguidance.cpp` before and after the fix; `bytes_fixed` and
-`tokenize_fixed` are the two halves of it, so that a failure can be laid at one defect's door.
+`tokenize_fixed` are the two halves of it, so that a failure can be attributed to one of them.
 `exact` is the better fix; `special_prefix`, `prefix_strip` and `no_special_prefix` are those that
 were thought of and rejected.
 Builders from released packages are in `engines/libraries/`, one file per library, and run in a

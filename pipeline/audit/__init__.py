@@ -5,6 +5,7 @@ it. `reference_tokenizers` is a program of its own, for another Python.
 """
 
 __all__ = [
+    "canonical",
     "engine_mask_kinds",
     "engine_masks",
     "instances",
@@ -13,6 +14,7 @@ __all__ = [
     "reference_tokenizers",
     "reproducers",
     "round_trip",
+    "settings",
     "small_cases",
     "special_tokens",
     "strings",

@@ -9,10 +9,14 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
-from ..engines.libraries import NAMES as ENGINES
+from ..engines.libraries import engines
+from ..generation import targets
+from ..generation.target import Target
 from ..model.errors import ConfigError
-from ..model.names import IN_PROCESS
-from ..runs.parent.settings import CHOICES, STAGES, RuntimeConfig, Settings
+from ..model.settings import faults
+from ..runs.parent.settings import Settings
+from ..runs.protocol import adapter
+from ..runs.settings import RuntimeSettings
 
 
 def register(*, typed: bool = True) -> None:
@@ -21,9 +25,24 @@ def register(*, typed: bool = True) -> None:
     Without types it names no class of this package: a launcher pickles the schema, and the process
     that reads it back would look for the package by its name.
     """
-    schema = OmegaConf.structured(Settings)
-    node: Any = Settings if typed else OmegaConf.to_container(schema)
+    schema = _schema()
+    node: Any = schema if typed else OmegaConf.to_container(schema)
     ConfigStore.instance().store(name="schema", node=node)
+
+
+def _schema() -> DictConfig:
+    """The settings as OmegaConf has them; of frozen dataclasses it makes what cannot be set."""
+    schema = OmegaConf.structured(Settings)
+    _unlock(schema)
+    return schema
+
+
+def _unlock(node: DictConfig) -> None:
+    OmegaConf.set_readonly(node, None)
+    for key in node:
+        below = node._get_node(key)  # pyright: ignore[reportPrivateUsage]
+        if isinstance(below, DictConfig):
+            _unlock(below)
 
 
 def typed(composed: DictConfig) -> DictConfig:
@@ -32,7 +51,7 @@ def typed(composed: DictConfig) -> DictConfig:
     Raises ConfigError.
     """
     try:
-        checked = OmegaConf.merge(OmegaConf.structured(Settings), composed)
+        checked = OmegaConf.merge(_schema(), composed)
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from None
     assert isinstance(checked, DictConfig)
@@ -42,45 +61,26 @@ def typed(composed: DictConfig) -> DictConfig:
 def settings(composed: DictConfig) -> Settings:
     """The typed settings of a composed configuration; raises ConfigError."""
     try:
-        made: Any = OmegaConf.to_object(composed)
+        values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
         key = str(error.full_key)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
         raise ConfigError(f"{key} must be given: add {key}=… to the command.") from None
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from None
-    assert isinstance(made, Settings)
-    for key, allowed in CHOICES.items():
-        group, name = key.split(".")
-        value = getattr(getattr(made, group), name)
-        if value not in allowed:
-            raise ConfigError(f"{key}={value} is not known; there is {', '.join(allowed)}.")
+    made: Settings = adapter(Settings).validate_python(values)
+    check(made)
+    return made
+
+
+def check(made: Settings) -> None:
+    """Raise ConfigError for values that are not allowed, or that do not go together."""
+    for fault in faults(made):
+        raise ConfigError(fault)
     for engine in made.audit.engines:
-        if engine not in ENGINES:
+        if engine not in (known := engines.names()):
             raise ConfigError(
-                f"audit.engines: {engine!r} is not known; there is {', '.join(ENGINES)}."
+                f"audit.engines: {engine!r} is not known; there is {', '.join(known)}."
             )
-    for stage in made.stages or ():
-        if stage not in STAGES:
-            raise ConfigError(f"stages: {stage!r} is not known; there is {', '.join(STAGES)}.")
-    for key, value, least in (
-        ("runtime.n_seq", made.runtime.n_seq, 0),
-        ("runtime.n_threads", made.runtime.n_threads, 0),
-        ("audit.walks", made.audit.walks, 0),
-        ("engine.max_tokens", made.engine.max_tokens, 1),
-        ("grammar.limit", made.grammar.limit, 1),
-        ("grammar.sample", made.grammar.sample, 1),
-        ("shard.count", made.shard.count, 1),
-        ("shard.index", made.shard.index, 0),
-        ("shard.gpus", made.shard.gpus, 0),
-        ("engine.time_limit", made.engine.time_limit, 0.1),
-        ("engine.case_limit", made.engine.case_limit, 0),
-        ("runtime.memory_limit", made.runtime.memory_limit, 0.25),
-        ("run.budget", made.run.budget, 0.1),
-        ("repeats", made.repeats, 1),
-        ("sampling.temperature", made.sampling.temperature, 0),
-    ):
-        if value is not None and value < least:
-            raise ConfigError(f"{key}={value} is too small; the least is {least}.")
     if not made.grammar.prompt:
         raise ConfigError("grammar.prompt is empty; a model needs something to go on from.")
     if made.shard.index >= made.shard.count:
@@ -88,16 +88,15 @@ def settings(composed: DictConfig) -> Settings:
             f"shard.index={made.shard.index} is none of {made.shard.count} shards: they are "
             "numbered from 0."
         )
-    if made.runtime.n_seq > 256:
-        raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} is more than llama.cpp's 256.")
-    _check_sampling(made)
-    made.target.check(made.engine.time_limit)
+    target = targets.get(made.target.name)
+    _check_sampling(made, target)
+    if not target.shows_tables:
+        made.target.check(made.engine.time_limit)
     check_libraries(made.runtime)
-    return made
 
 
-def _check_sampling(made: Settings) -> None:
-    """Repeats must be able to differ, and a server is asked for the likeliest token."""
+def _check_sampling(made: Settings, target: Target) -> None:
+    """Repeats must be able to differ, and the target must be able to draw."""
     if not 0 < made.sampling.top_p <= 1:
         raise ConfigError(f"sampling.top_p={made.sampling.top_p} must be above 0 and at most 1.")
     sampled = made.sampling.temperature > 0
@@ -106,11 +105,11 @@ def _check_sampling(made: Settings) -> None:
             f"repeats={made.repeats} without sampling gives the same text each time; "
             "add sampling.temperature=0.8."
         )
-    if sampled and made.target.name != IN_PROCESS:
+    if sampled and not target.samples:
         raise ConfigError("Sampling goes with target=inprocess: servers are asked greedily.")
 
 
-def check_libraries(runtime: RuntimeConfig) -> None:
+def check_libraries(runtime: RuntimeSettings) -> None:
     """Libraries of one's own must be there, and llama.cpp's under the name it is looked for."""
     for key in ("llama_lib", "llguidance_lib"):
         file = getattr(runtime, key)

@@ -9,7 +9,8 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from ..runs.parent.settings import CHOICES, MISSING, Settings
+from ..model.settings import MISSING
+from ..runs.parent.settings import Settings
 from ..system.resources import options
 from ..vocab.files import source
 
@@ -65,7 +66,7 @@ def _groups() -> str:
 
 def _settings() -> Iterator[str]:
     for key, default, meaning in described(Settings):
-        named = f"  {key}={'|'.join(CHOICES.get(key, (default,)))}"
+        named = f"  {key}={default}"
         if len(named) < _NAMED:
             yield _wrapped(f"{named:{_NAMED}}", meaning)
         else:
@@ -74,14 +75,16 @@ def _settings() -> Iterator[str]:
 
 
 def described(kind: type, prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """(key, default, meaning) of every setting of a dataclass and of those in it."""
+    """(key, default or allowed words, meaning) of every setting of a dataclass and its parts."""
     meanings = {name: text for each in reversed(kind.__mro__) for name, text in _meanings(each)}
     for field in dataclasses.fields(kind):
         made: Any = field.default_factory
         if isinstance(made, type) and dataclasses.is_dataclass(made):
             yield from described(made, f"{prefix}{field.name}.")
         else:
-            yield f"{prefix}{field.name}", _default(field), meanings.get(field.name, "")
+            words = () if "tuple" in str(field.type) else field.metadata.get("one_of", ())
+            default = "|".join(words) or _default(field)
+            yield f"{prefix}{field.name}", default, meanings.get(field.name, "")
 
 
 def _meanings(kind: type) -> Iterator[tuple[str, str]]:
@@ -100,6 +103,8 @@ def _default(field: dataclasses.Field[Any]) -> str:
     """A default as the command line has it."""
     if field.default is dataclasses.MISSING:
         return "{}" if "dict" in str(field.type) else "[]"
+    if field.default == ():
+        return "[]"
     if field.default == MISSING:
         return "…"
     if field.default is None or isinstance(field.default, bool):

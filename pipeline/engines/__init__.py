@@ -3,4 +3,4 @@
 A library's own code runs in a child process only. Imports `vocab` and what is below it.
 """
 
-__all__ = ["builders", "libraries", "llguidance", "outside", "protocol", "table"]
+__all__ = ["builders", "libraries", "llguidance", "protocol", "settings", "table"]

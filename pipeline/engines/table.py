@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from ..system.provenance import framed
-from .outside import Outside
+from .settings import BuilderSettings
 
 if TYPE_CHECKING:  # a library's own environment builds tables too, and need not have llama.cpp
     from ..native.llama import Vocab
@@ -73,7 +73,7 @@ class Material:
     survives: Callable[[bytes], bool]
     """Whether `llama_tokenize` of these bytes returns at all; tried in a process of its own
     where the vocabulary makes it doubtful."""
-    outside: Outside = field(default_factory=Outside)
+    outside: BuilderSettings = field(default_factory=BuilderSettings)
 
 
 class Builder(Protocol):

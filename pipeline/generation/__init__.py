@@ -5,11 +5,15 @@ Imports `audit` and what is below it.
 
 __all__ = [
     "cell",
+    "generating",
     "in_process",
     "judge_answer",
     "judge_transcript",
+    "prompts",
     "request",
     "sampling",
     "servers",
+    "settings",
     "target",
+    "targets",
 ]

@@ -19,8 +19,8 @@ from ..vocab.vocabulary import Vocabulary
 from . import batch_size
 from .cell import Cell, Observer, Transcript
 from .request import Request, prompt_ids
-from .sampling import Sampling
 from .scheduler import Scheduler, lone_row_differs
+from .settings import Sampling
 from .timings import Stopwatch
 
 _MIN_CELLS = 256

@@ -14,21 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .cell import Allowed
+from .settings import Sampling
 
 Logits = npt.NDArray[np.float32]
 
 _BLOCK = 4 * 2**20
 """Bytes of logits that are looked at together: what stays in a processor's cache."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How tokens are drawn; greedy at temperature 0."""
-
-    temperature: float = 0.0
-    top_p: float = 1.0
-    """Only the likeliest allowed tokens that together reach this probability are drawn from."""
-    seed: int = 0
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ import numpy as np
 
 from ..native.context import Context, Entry
 from .cell import Cell
-from .sampling import Logits, Sampling, Wish, choose
+from .sampling import Logits, Wish, choose
 from .sequences import WORTH, Sequences, longest_common
+from .settings import Sampling
 from .timings import Part, Stopwatch
 
 _NOTHING: Logits = np.empty((0, 0), np.float32)

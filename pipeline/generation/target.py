@@ -1,52 +1,33 @@
-"""Where a job's cells are generated, as its worker is told: in process, or by a server."""
+"""The target protocol: where cells are generated, in process or by a server.
+
+One file per target in `targets/`, registered by name. The parent reads what a target can do; what
+generates (`generating`) is loaded by the worker alone.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
-from ..model.names import IN_PROCESS, OPENAI
+from .settings import TargetSettings
 
 
-@dataclass(frozen=True)
-class TargetRef:
-    """A target by name, and how its server is reached or started."""
+class Target(Protocol):
+    """A place where cells are generated, and what it can do."""
 
-    name: str = IN_PROCESS
-    """`inprocess`, `server` (llama.cpp's own interface) or `openai`."""
-    label: str = ""
-    """What the server's build is called in the column `builder`."""
-    url: str | None = None
-    """Of a server that runs already."""
-    command: str | None = None
-    """What starts one, with {model}, {port}, {slots} and {context}; null for that of the extra."""
-    log: str | None = None
-    """The file that a server started for the run writes its log to."""
-    slots: int = 1
-    """Requests sent at the same time."""
-    timeout: float = 60.0
-    """Time limit of a request, in seconds."""
-    retries: int = 2
-    """Retries after 429, 5xx or a broken connection."""
-    start_limit: float = 120.0
-    """Time limit for a started server to become ready, in seconds."""
-    api: str = "chat"
-    """Of `openai`: `chat` or `completions`."""
-    response_format: str = "json_schema"
-    """Of `openai`: how the schema is sent, `json_schema` or `json_object`."""
-    served: str | None = None
-    """Of `openai`: the model's name there; null for the first it lists."""
-
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> TargetRef:
-        """The target a parent has sent."""
-        return TargetRef(**data)
-
-    @property
-    def remote(self) -> bool:
-        """Whether a server generates."""
-        return self.name != IN_PROCESS
+    name: str
+    shows_tables: bool
+    """Whether builders' token tables are used, so that they can be audited. False of a server: its
+    own table is not seen, and its label stands in the column `builder`."""
+    exact_bytes: bool
+    """Whether an answer has the bytes of its tokens. False where only text comes back, which a
+    server may have changed."""
+    samples: bool
+    """Whether tokens can be drawn; else the likeliest is taken."""
 
     def carries(self, kind: str) -> bool:
         """Whether a request can carry a grammar of this kind (`Grammar.kind`)."""
-        return self.name != OPENAI or kind == "json"
+        ...
+
+    def label(self, settings: TargetSettings) -> str:
+        """The column `builder` of a server's cells; empty where builders fill it."""
+        ...

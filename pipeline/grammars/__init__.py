@@ -4,4 +4,4 @@ Knows no vocabulary, no token table and no builder; a checker knows no engine. I
 `system`. `languages` is the one file that loads llguidance, by its Python interface.
 """
 
-__all__ = ["case", "checkers", "importers", "languages", "suites"]
+__all__ = ["case", "checkers", "importers", "languages", "settings", "suites"]

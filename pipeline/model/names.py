@@ -1,4 +1,4 @@
-"""Names that every part of the program shares: units of work, rows, targets."""
+"""Names that every part of the program shares: units of work, rows, the target by default."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Unit = tuple[str, ...]
 """A kind (`case`, `build`, `prefix`, `engine`, `audit`, `walks`, `cell`, `replay`) and the names
 that tell it apart."""
 
-IN_PROCESS, SERVER, OPENAI = "inprocess", "server", "openai"
-TARGETS = (IN_PROCESS, SERVER, OPENAI)
+IN_PROCESS = "inprocess"
+"""The target by default."""
 SENTINEL = "sentinel"
 """The suite whose cases show whether a target enforces at all; see `datasets/sentinel.yaml`."""

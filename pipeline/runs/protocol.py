@@ -1,27 +1,39 @@
 """What parent and worker say to each other: a job, and messages about its units.
 
-A worker is a native process, one per (model, tokenizer).
+A worker is a native process, one per (model, tokenizer). A job comes in as one JSON object on
+standard input; messages go out as one JSON object a line. llama.cpp and llguidance live in the
+worker and nowhere else, so that an abort costs one job and becomes a verdict. The parent is the one
+that writes files. Neither polars nor Hydra is imported.
 
-A job comes in as one JSON object on standard input; messages go out as one JSON object a line.
-llama.cpp and llguidance live here and nowhere else, so that an abort costs one job and becomes a
-verdict. The parent is the one that writes files. Neither polars nor Hydra is imported.
-
-Messages: `hello` (versions, device), `started` and `done` (a unit of work; its `rows` of one table
-stand between), `over` (a unit took too long, and the process ends itself), `spent` (processor time
-in the engine and in all), `timings` (where the time of generation went), `refused` (an input that
-cannot be used, with the reason), `end`. A job without `end` has died.
+The job is made of the parts of the settings, as the packages that read them define them, and of a
+`Plan`. The messages are the dataclasses of `Message`; `rows` stand between the `started` and the
+`done` of their unit. A job without `end` has died. `protocol.schema.json` is the JSON Schema of
+both directions (`schema`), so that a worker can be written in any language.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+from typing import Any, Literal, TypeVar
 
-from ..engines.outside import Outside
-from ..generation.target import TargetRef
+from ..audit.settings import AuditSettings
+from ..engines.settings import BuilderSettings
+from ..generation import targets
+from ..generation.settings import EngineSettings, Sampling, TargetSettings
+from ..grammars.settings import GrammarSettings
 from ..model.names import Unit
+from ..vocab.files.source import Source, TokenizerSource
+from .settings import RuntimeSettings
+
+VERSION = 1
+"""Increased whenever a field of the job or of a message changes its name, type or meaning."""
+
+T = TypeVar("T")
+Cell = str | int | float | bool | None | list[str] | list[int]
+"""A value of a row; bytes travel as Latin-1 text, one character a byte."""
 
 
 @dataclass(frozen=True)
@@ -55,80 +67,16 @@ class CollectionRef:
 
 
 @dataclass(frozen=True)
-class Job:
-    """All cells of one model and one tokenizer."""
+class Plan:
+    """What is to be done: its units are `units.owed`."""
 
-    model: str
-    tokenizer: str
-    weights: FileRef | None
-    """The model's GGUF; None if one is forged around the tokenizer."""
-    tokens: FileRef | None
-    """The tokenizer's file; None if the model has its own."""
-    prefix_scheme: str
-    """`auto` or a `SpmPrefixScheme`: how prompts are encoded on SentencePiece."""
-    seed: int
-    """Of the forged weights."""
-    cache: str
     builders: tuple[str, ...]
-    suites: tuple[SuiteRef, ...]
+    """Names of builders; for a server its label."""
     stages: tuple[str, ...]
     """Of `audit`, `generate`, `replay`."""
-    device: str
-    """`cpu`, `gpu` or `auto`."""
-    n_seq: int
-    """0 for automatic."""
-    n_threads: int
-    """0 for automatic."""
-    on_error: str
-    """`drop` as llama.cpp does, or `stop`."""
-    max_tokens: int | None
-    """Overrides every case's own limit."""
-    oracle: str
-    """Which masks of generation are judged: `off`, `first`, `every`, or `auto`."""
-    oracle_budget: float
-    """Seconds of oracle time."""
-    walks: int
-    """State walks per builder."""
-    walks_suite: str
-    """The suite file that is walked beside the chosen ones."""
-    strings_suite: str | None
-    """The file of accept/reject strings."""
-    audit_seed: int
-    engines: tuple[str, ...]
-    """Released engines whose own masks are audited."""
-    engines_suite: str
-    """The suite file whose grammars they all know."""
-    outside: Outside
-    """How builders from released packages run."""
-    references: tuple[str, ...]
-    """Python interpreters with reference tokenizers; `here` is this one."""
-    named: tuple[str, ...] = ()
-    """Overrides that select this vocabulary, for the re-run command (user files without their
-    folder)."""
-    target: TargetRef = field(default_factory=TargetRef)
-    """Where `generate` happens."""
-    fast_forward: bool = True
-    """Skip decoding for tokens the grammar forces."""
-    temperature: float = 0.0
-    """0 for the likeliest token."""
-    top_p: float = 1.0
-    sampling_seed: int = 0
-    repeats: int = 1
-    """Samples of each cell."""
-    llama_lib: str | None = None
-    """The llama.cpp library to use in place of llama-cpp-python's own."""
-    llguidance_lib: str | None = None
-    """The library with llguidance's C interface to use in place of the wheel's."""
-    case_limit: float = 0.0
-    """Time limit per case, in seconds; 0 for none."""
-    memory_limit: int = 0
-    """Memory limit of the worker, in bytes; 0 for the machine's memory."""
+    suites: tuple[SuiteRef, ...] = ()
     collections: tuple[CollectionRef, ...] = ()
     """Collections to replay; already reduced to this shard's items."""
-    prompt: str = ""
-    """Prompt for imported items that have none."""
-    constraint: str | None = None
-    """File of the grammar for imported items that have none."""
     others: tuple[Unit, ...] = ()
     """Units assigned to other shards."""
     pending: str = ""
@@ -137,28 +85,171 @@ class Job:
     apart: bool = False
     """Run one cell at a time, so that a crash identifies its cell."""
 
-    @staticmethod
-    def from_json(data: dict[str, Any]) -> Job:
-        """The job a parent has sent."""
-        data["weights"] = FileRef(**data["weights"]) if data["weights"] else None
-        data["tokens"] = FileRef(**data["tokens"]) if data["tokens"] else None
-        data["suites"] = tuple(
-            SuiteRef(**suite | {"cases": tuple(suite["cases"])}) for suite in data["suites"]
-        )
-        data["collections"] = tuple(
-            CollectionRef(**one | {"ids": tuple(one["ids"])}) for one in data["collections"]
-        )
-        data["others"] = tuple(tuple(unit) for unit in data["others"])
-        data["outside"] = Outside(**data["outside"])
-        data["engines"] = tuple(data["engines"])
-        data["target"] = TargetRef.from_json(data["target"])
-        data["builders"], data["stages"] = tuple(data["builders"]), tuple(data["stages"])
-        data["references"], data["named"] = tuple(data["references"]), tuple(data["named"])
-        return Job(**data)
+
+@dataclass(frozen=True)
+class Job:
+    """All cells of one model and one tokenizer. Paths in it are absolute."""
+
+    model: str
+    """Name in tables."""
+    tokenizer: str
+    """Name in tables."""
+    plan: Plan
+    cache: str
+    """The cache folder."""
+    weights: FileRef | None = None
+    """The model's GGUF; None if one is forged around the tokenizer."""
+    tokens: FileRef | None = None
+    """The tokenizer's file; None if the model has its own."""
+    log: str | None = None
+    """The file for the log of a server that is started for the run."""
+    named: tuple[str, ...] = ()
+    """Overrides that select this vocabulary, for the re-run command (user files without their
+    folder)."""
+    model_source: Source = field(default_factory=Source)
+    tokenizer_source: TokenizerSource = field(default_factory=TokenizerSource)
+    grammar: GrammarSettings = field(default_factory=GrammarSettings)
+    builder: BuilderSettings = field(default_factory=BuilderSettings)
+    runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
+    target: TargetSettings = field(default_factory=TargetSettings)
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    sampling: Sampling = field(default_factory=Sampling)
+    repeats: int = 1
+    audit: AuditSettings = field(default_factory=AuditSettings)
+    protocol: int = VERSION
+
+    @property
+    def remote(self) -> bool:
+        """Whether a server generates, so that no builder's table is seen."""
+        return not targets.get(self.target.name).shows_tables
+
+    def planned(self, **changes: Any) -> Job:
+        """The job with parts of its plan changed."""
+        return replace(self, plan=replace(self.plan, **changes))
 
     def to_json(self) -> str:
         """The job as a worker reads it."""
         return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The first message: what the worker runs on."""
+
+    versions: dict[str, str]
+    """Versions of packages, by name."""
+    engine: str
+    llama_cpp: str
+    """llama.cpp's own description of its build."""
+    libraries: dict[str, str]
+    """sha256 of the native libraries."""
+    device: Literal["cpu", "gpu"]
+    protocol: int = VERSION
+    type: Literal["hello"] = "hello"
+
+
+@dataclass(frozen=True)
+class Started:
+    """Work on a unit begins: sent before the process can die of it."""
+
+    unit: Unit
+    type: Literal["started"] = "started"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one table, of the unit that is done next."""
+
+    table: str
+    rows: list[dict[str, Cell]]
+    type: Literal["rows"] = "rows"
+
+
+@dataclass(frozen=True)
+class Done:
+    """A unit is done: the rows sent since the last one are its rows."""
+
+    unit: Unit
+    type: Literal["done"] = "done"
+
+
+@dataclass(frozen=True)
+class Over:
+    """A unit took longer than its time limit; the process ends itself."""
+
+    unit: Unit
+    type: Literal["over"] = "over"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A server has answered: a sign of life."""
+
+    type: Literal["answered"] = "answered"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Processor time of a replay, in nanoseconds."""
+
+    engine: int
+    all: int
+    type: Literal["spent"] = "spent"
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Where the time of generation went."""
+
+    timings: dict[str, Any]
+    type: Literal["timings"] = "timings"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An input cannot be used; ends the job."""
+
+    message: str
+    type: Literal["refused"] = "refused"
+
+
+@dataclass(frozen=True)
+class End:
+    """Every unit is done."""
+
+    type: Literal["end"] = "end"
+
+
+Message = Hello | Started | Rows | Done | Over | Answered | Spent | Timings | Refused | End
+
+
+def read_job(line: str) -> Job:
+    """The job that a parent has sent. Raises ValueError for what is no job of this version."""
+    job: Job = adapter(Job).validate_json(line)
+    if job.protocol != VERSION:
+        raise ValueError(f"the job speaks version {job.protocol} of the protocol, not {VERSION}")
+    return job
+
+
+@cache
+def adapter(kind: Any) -> Any:
+    """What checks plain data against a dataclass or a union, and makes one of it."""
+    from pydantic import TypeAdapter  # heavy: processes that speak no protocol do without
+
+    return TypeAdapter(kind)
+
+
+def schema() -> str:
+    """The text of `protocol.schema.json`: its property `job` goes in, `message` comes out."""
+    from pydantic import TypeAdapter  # heavy, as above
+
+    kinds: dict[str, TypeAdapter[Any]] = {"job": adapter(Job), "message": adapter(Message)}
+    refs, made = TypeAdapter.json_schemas(
+        [(name, "validation", kind) for name, kind in kinds.items()],
+        title=f"byte-exact worker protocol, version {VERSION}",
+    )
+    made |= {"properties": {name: ref for (name, _), ref in refs.items()}}
+    return json.dumps(made, indent=1, sort_keys=True) + "\n"
 
 
 def repeats(n: int) -> Sequence[int | None]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from itertools import compress, product
 
 from ..model.names import Unit
@@ -26,14 +25,14 @@ STAGE_OF = {
 
 def owed(job: Job) -> Iterator[Unit]:
     """Every unit that a job must end with rows for, whatever happens."""
-    others = set(job.others)
+    others = set(job.plan.others)
     for unit in _dealt(job):
         if unit not in others:
             yield unit
-    if "replay" in job.stages:
-        for collection in job.collections:
+    if "replay" in job.plan.stages:
+        for collection in job.plan.collections:
             for name in collection.ids:
-                for builder in job.builders:
+                for builder in job.plan.builders:
                     yield ("replay", builder, collection.name, name)
 
 
@@ -42,14 +41,14 @@ def less(job: Job, done: Collection[Unit]) -> Job:
 
     They are marked, not named: of a hundred thousand cells the names are megabytes.
     """
-    whole = replace(job, others=(), pending="")
-    gone = {*done, *job.others}
-    return replace(whole, pending="".join("01"[unit not in gone] for unit in owed(whole)))
+    whole = job.planned(others=(), pending="")
+    gone = {*done, *job.plan.others}
+    return whole.planned(pending="".join("01"[unit not in gone] for unit in owed(whole)))
 
 
 def pending(job: Job) -> set[Unit]:
     """What a worker is to do of the job that it was told."""
-    return set(compress(owed(job), map(int, job.pending)) if job.pending else owed(job))
+    return set(compress(owed(job), map(int, job.plan.pending)) if job.plan.pending else owed(job))
 
 
 def others(job: Job, count: int, index: int) -> tuple[Unit, ...]:
@@ -59,17 +58,17 @@ def others(job: Job, count: int, index: int) -> tuple[Unit, ...]:
 
 def _dealt(job: Job) -> Iterator[Unit]:
     """The units that are dealt out in turn: those of a kind cost about the same."""
-    if "audit" in job.stages:
+    if "audit" in job.plan.stages:
         yield ("prefix",)
-        for engine in job.engines:
+        for engine in job.audit.engines:
             yield ("engine", engine)
         for kind in ("walks", "audit"):
-            for builder in job.builders:
+            for builder in job.plan.builders:
                 yield (kind, builder)
-    if "generate" in job.stages:
-        for suite in job.suites:
+    if "generate" in job.plan.stages:
+        for suite in job.plan.suites:
             for case in suite.cases:
-                for builder, repeat in product(job.builders, repeats(job.repeats)):
+                for builder, repeat in product(job.plan.builders, repeats(job.repeats)):
                     one_of = () if repeat is None else (f"{repeat}",)
                     yield ("cell", builder, suite.name, case, *one_of)
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.generation import batch_size
-from pipeline.generation.sampling import Logits, Sampling, Wish, choose
+from pipeline.generation.sampling import Logits, Wish, choose
+from pipeline.generation.settings import Sampling
 from pipeline.native import llama
 from pipeline.system import memory
 from pipeline.vocab.files import forge, source

@@ -17,8 +17,8 @@ from pipeline.engines.llguidance import Llguidance
 from pipeline.engines.table import Material, TokenTable
 from pipeline.generation.cell import Cell, Transcript
 from pipeline.generation.request import prompt_ids
-from pipeline.generation.sampling import Sampling
 from pipeline.generation.scheduler import Scheduler, lone_row_differs
+from pipeline.generation.settings import Sampling
 from pipeline.grammars import suites
 from pipeline.model.verdicts import End, Lost
 from pipeline.native import llama

@@ -23,8 +23,10 @@ from typing import Any
 
 import pytest
 
+from pipeline.cli import compose
+from pipeline.generation.settings import TargetSettings
 from pipeline.model.errors import ConfigError
-from pipeline.runs.parent.target_settings import TargetConfig
+from pipeline.runs.parent.settings import Settings
 from support.command import ROOT, Finished, pipeline
 from support.faulty_server import CANARY
 
@@ -259,13 +261,13 @@ def test_a_command_that_serves_nothing(tmp_path: Path) -> None:
         ({"timeout": 600.0}, "less than engine.time_limit=600"),
         ({"slots": 0}, "target.slots=0 is too small"),
         ({"api": "words"}, "there is chat, completions"),
-        ({"name": "nobody"}, "there is inprocess, server, openai"),
+        ({"name": "nobody"}, "there is inprocess, openai, server"),
     ],
 )
 def test_what_cannot_be_meant(given: dict[str, Any], words: str) -> None:
-    target = replace(TargetConfig(name="server"), **given)
+    target = replace(TargetSettings(name="server"), **given)
     with pytest.raises(ConfigError, match=re.escape(words)):
-        target.check(600.0)
+        compose.check(Settings(target=target))
 
 
 @pytest.mark.parametrize(

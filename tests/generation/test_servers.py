@@ -23,7 +23,8 @@ from pipeline.generation.servers.http import Reply
 from pipeline.generation.servers.launch import Launched
 from pipeline.generation.servers.llama_cpp import Server
 from pipeline.generation.servers.provide import Provided, provide
-from pipeline.generation.target import TargetRef
+from pipeline.generation.settings import TargetSettings
+from pipeline.generation.targets.server import DEFAULT
 from pipeline.grammars import suites
 from pipeline.grammars.case import Case, Grammar
 from pipeline.grammars.checkers import JsonValue, Literal, Pattern, check
@@ -146,8 +147,11 @@ def test_two_builds_by_their_labels_are_two_sides(section8: Finished) -> None:
 def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provided]:
     model = forge.forged(vocabulary_file("mistral_v1"), 0, source.cache_dir())
     log = tmp_path_factory.mktemp("released") / "server.log"
-    ref = TargetRef("server", "xllamacpp", log=str(log), slots=4)
-    with closing(provide(ref, model, context=256, threads=1)) as server:
+    with closing(
+        provide(
+            TargetSettings("server"), DEFAULT, model, log, ready="/health", context=256, threads=1
+        )
+    ) as server:
         yield server
 
 

@@ -116,4 +116,4 @@ def test_a_path_that_cannot_be_meant(key: str, name: str, words: str, tmp_path: 
     (tmp_path / "other.so").touch()
     chosen: dict[str, Any] = {key: str(tmp_path / name)}
     with pytest.raises(ConfigError, match=words):
-        compose.check_libraries(settings.RuntimeConfig(**chosen))
+        compose.check_libraries(settings.RuntimeSettings(**chosen))

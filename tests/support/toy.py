@@ -23,7 +23,8 @@ from pipeline.engines.protocol import Matcher, allowed_ids
 from pipeline.engines.table import TokenTable
 from pipeline.generation.cell import Cell
 from pipeline.generation.judge_transcript import Judged, evaluate
-from pipeline.generation.sampling import Sampling, Wish, choose
+from pipeline.generation.sampling import Wish, choose
+from pipeline.generation.settings import Sampling
 from pipeline.grammars.case import Case, Grammar
 from pipeline.grammars.checkers import Check, Json, Literal, Pattern
 from pipeline.grammars.languages import Languages

@@ -10,43 +10,43 @@ from typing import Any
 
 import pytest
 
-from pipeline.engines.outside import Outside
-from pipeline.runs.protocol import FileRef, Job
+from pipeline.audit.settings import AuditSettings
+from pipeline.generation.settings import EngineSettings
+from pipeline.runs.protocol import FileRef, Job, Plan
+from pipeline.runs.settings import RuntimeSettings
 from pipeline.vocab.files.source import cache_dir
 from support.command import ROOT
 
 
+_PLAN = set(Plan.__dataclass_fields__)
+
+
 def job(file: Path, **changes: Any) -> Job:
-    """An audit of one vocabulary under one builder."""
+    """An audit of one vocabulary under one builder; fields of the plan and of the job change."""
+    planned: dict[str, Any] = {"builders": ("fixed",), "stages": ("audit",)}
+    planned |= {name: value for name, value in changes.items() if name in _PLAN}
     plain: dict[str, Any] = {
         "model": "tiny",
         "tokenizer": "faulty",
-        "weights": None,
         "tokens": FileRef(os.fspath(file), "0" * 64),
-        "prefix_scheme": "auto",
-        "seed": 0,
         "cache": os.fspath(cache_dir()),
-        "builders": ("fixed",),
-        "suites": (),
-        "stages": ("audit",),
-        "device": "cpu",
-        "n_seq": 1,
-        "n_threads": 1,
-        "on_error": "drop",
-        "max_tokens": None,
-        "oracle": "off",
-        "oracle_budget": 0.0,
+        "runtime": RuntimeSettings(device="cpu", n_seq=1, n_threads=1),
+        "engine": EngineSettings(oracle="off", oracle_budget=0.0, case_limit=0.0),
+        "audit": audit(),
+    }
+    others = {name: value for name, value in changes.items() if name not in _PLAN}
+    return Job(plan=Plan(**planned), **plain | others)
+
+
+def audit(**changes: Any) -> AuditSettings:
+    """An audit that walks nothing."""
+    plain: dict[str, Any] = {
         "walks": 0,
         "walks_suite": os.fspath(ROOT / "datasets" / "walks.yaml"),
         "strings_suite": None,
-        "audit_seed": 0,
-        "engines": (),
         "engines_suite": os.fspath(ROOT / "datasets" / "engines.yaml"),
-        "outside": Outside(),
-        "references": (),
     }
-    known = {name: value for name, value in plain.items() if name in Job.__dataclass_fields__}
-    return Job(**known | changes)
+    return AuditSettings(**plain | changes)
 
 
 def stub(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> Path:

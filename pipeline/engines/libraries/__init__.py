@@ -8,7 +8,17 @@ which all of them know.
 
 from __future__ import annotations
 
-__all__ = ["NAMES", "engine", "package"]
+from typing import Protocol
 
-NAMES = ("xgrammar", "outlines_core", "outlines", "lmfe", "gbnf")
-"""The engines."""
+from ...model.registry import Registry
+
+__all__ = ["engine", "engines", "package"]
+
+
+class _Released(Protocol):
+    name: str
+    package: str
+
+
+engines: Registry[_Released] = Registry(__name__)
+"""The engines of the files here, by name; each is a `package.Library`."""

@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from ...model.errors import BuilderRefused
 from ...system import processes
-from ..outside import Outside
+from ..settings import BuilderSettings
 
 
 class Ended(Exception):
@@ -35,7 +35,9 @@ class Session:
     cache was emptied) is nobody's refusal but a FileNotFoundError.
     """
 
-    def __init__(self, kind: str, name: str, given: dict[str, Any], outside: Outside) -> None:
+    def __init__(
+        self, kind: str, name: str, given: dict[str, Any], outside: BuilderSettings
+    ) -> None:
         self._outside = outside
         inherited = dict(os.environ)
         if outside.python:
@@ -43,7 +45,7 @@ class Session:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         try:
             self._process = subprocess.Popen(
-                processes.own("engines.libraries.server", python=outside.python),
+                processes.own("engines.libraries.server", python=outside.python or ""),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..probe import Compile, Probe
-from .package import Claim, Given, Library, engines, library
+from . import engines
+from .package import Claim, Given, Library, library
 
 _ops: Any = import_module("re._constants")
 _parser: Any = import_module("re._parser")

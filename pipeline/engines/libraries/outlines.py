@@ -11,8 +11,9 @@ from typing import Any
 
 from .. import builders
 from ..probe import Compile
+from . import engines
 from .outlines_core import compiler
-from .package import Claim, Foreign, Given, Library, engines, library
+from .package import Claim, Foreign, Given, Library, library
 
 
 @builders.register

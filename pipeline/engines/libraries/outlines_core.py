@@ -11,7 +11,8 @@ from typing import Any
 
 from .. import builders
 from ..probe import Compile, Probe, bits
-from .package import Claim, Foreign, Given, Library, engines, library
+from . import engines
+from .package import Claim, Foreign, Given, Library, library
 
 
 @builders.register

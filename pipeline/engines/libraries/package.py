@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from ...model.errors import BuilderRefused, ConfigError
-from ...model.registry import Registry
 from ...vocab import tokenizer_json
 from ..probe import Compile
 from ..table import Material, Tokenize, TokenTable
@@ -48,7 +47,7 @@ class Given:
         vocabulary = material.vocabulary
         return Given(
             file=str(material.vocab.file.absolute()),
-            tokenizer_json=material.outside.tokenizer_json,
+            tokenizer_json=material.outside.tokenizer_json or "",
             texts=vocabulary.texts,
             true_bytes=vocabulary.true_bytes,
             attrs=vocabulary.attrs.tolist(),
@@ -136,10 +135,6 @@ class Library(Package):
     @abstractmethod
     def claim(self, given: Given) -> tuple[Claim, Compile]:
         """What the library makes of a vocabulary, and its compiler over that."""
-
-
-engines: Registry[Library] = Registry(__name__.rpartition(".")[0])
-"""The engines of the libraries' files, by name."""
 
 
 def table_of(session: Session, name: str, n_tokens: int) -> TokenTable:

@@ -16,7 +16,8 @@ from typing import Any
 from ...model.errors import BuilderRefused
 from .. import builders
 from ..probe import Compile, Probe
-from .package import Claim, Foreign, Given, Library, engines
+from . import engines
+from .package import Claim, Foreign, Given, Library
 
 
 def main() -> None:

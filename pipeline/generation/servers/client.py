@@ -16,7 +16,7 @@ from dataclasses import replace
 from ...model.errors import PipelineError
 from ...model.verdicts import End
 from ..request import Request
-from ..target import TargetRef
+from ..settings import TargetSettings
 from .answer import Answer, Interface, answer
 from .http import exchange
 from .launch import Launched
@@ -32,21 +32,21 @@ _ENOUGH = 8
 
 
 class Remote:
-    """A server as a target; see `Target.generate` for the shape of what it gives."""
+    """A server as a target; asked for many cases."""
 
     def __init__(
         self,
         server: Provided,
         interface: Interface,
         encode: Callable[[str], Sequence[int]],
-        ref: TargetRef,
+        settings: TargetSettings,
         heard: Callable[[], None],
     ) -> None:
         """`encode` gives a prompt's ids; `heard` is called at each answer, as a sign of life."""
         self._server = server
         self._interface = interface
         self._encode = encode
-        self._ref = ref
+        self._settings = settings
         self._heard = heard
         self._hung = 0
         self._restarts = 0
@@ -57,7 +57,7 @@ class Remote:
         if own is None:
             yield from self._crowd(requests)
             return
-        if self._ref.slots == 1:
+        if self._settings.slots == 1:
             yield from ((request, self._alone(own, request)) for request in requests)
             return
         since = own.log.end()
@@ -72,7 +72,7 @@ class Remote:
                 yield request, replace(found, errors=None if found.text is None else ())
 
     def _crowd(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Answer]]:
-        with ThreadPoolExecutor(self._ref.slots, thread_name_prefix="ask") as pool:
+        with ThreadPoolExecutor(self._settings.slots, thread_name_prefix="ask") as pool:
             asked = {pool.submit(self._patiently, request): request for request in requests}
             for done in as_completed(asked):
                 self._heard()
@@ -100,12 +100,12 @@ class Remote:
                 "POST",
                 self._interface.path,
                 data,
-                timeout=self._ref.timeout,
+                timeout=self._settings.timeout,
             )
             found = answer(reply, self._interface)
             dead = self._server.own is not None and not self._server.own.alive
             again = found.end is End.CLOSED or found.status in _AGAIN
-            if dead or not again or attempt == self._ref.retries:
+            if dead or not again or attempt == self._settings.retries:
                 return found
             time.sleep(min(reply.retry_after or _BACK_OFF * 2**attempt, _LONGEST_WAIT))
             attempt += 1

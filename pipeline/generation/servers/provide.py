@@ -7,33 +7,37 @@ import importlib.util
 import json
 import shlex
 import shutil
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...model.errors import PipelineError
-from ...model.names import OPENAI
 from ...system import provenance
-from ..target import TargetRef
+from ..settings import TargetSettings
 from .http import Address, Reply, exchange
 from .launch import Launched
 
 _INSTALL = "pip install -c constraints.txt -e '.[server]'"
 _ASK = 10.0
 """Seconds a server may take to say what it is."""
-_OWN = (
-    *(sys.executable, "-P", str(Path(__file__).with_name("xllamacpp.py")), "--model", "{model}"),
-    *("--port", "{port}", "--slots", "{slots}", "--context", "{context}"),
-    *("--threads", "{threads}"),
-)
-_OWN_OPENAI = (
-    *(sys.executable, "-P", "-m", "llama_cpp.server"),
-    *("--model", "{model}", "--host", "127.0.0.1"),
-    *("--port", "{port}", "--n_ctx", "{context}"),
-    *("--n_threads", "{threads}", "--n_threads_batch", "{threads}"),
-)
+
+
+@dataclass(frozen=True)
+class Default:
+    """The server that is started where the settings name none."""
+
+    package: str
+    """The distribution that carries it."""
+    module: str
+    needs: tuple[str, ...]
+    """Modules that must be installed."""
+    library: str
+    """Pattern of the native library's file, below the module's folder."""
+    command: tuple[str, ...]
+    """With places such as {model} and {port}; see `provide`."""
+    shared_context: bool = True
+    """Whether {context} is shared by all slots."""
 
 
 @dataclass
@@ -71,44 +75,64 @@ class Provided:
             self.own.close()
 
 
-def provide(ref: TargetRef, model: Path, *, context: int, threads: int) -> Provided:
-    """The server of a job, ready; raises PipelineError. `context` is in tokens, for each slot."""
-    if ref.url is not None:
-        found = Provided(Address.of(ref.url), "", None)
+def provide(
+    target: TargetSettings,
+    default: Default,
+    model: Path,
+    log: Path,
+    *,
+    ready: str,
+    context: int,
+    threads: int,
+) -> Provided:
+    """The server of a job, ready: `ready` is the path that answers 200 then. Raises PipelineError.
+
+    `context` is in tokens, for each slot; `log` is the file for the log of a started server. A
+    command's {model}, {slots}, {threads}, {context} and {port} are filled in.
+    """
+    if target.url is not None:
+        found = Provided(Address.of(target.url), "", None)
         found.version = _says(found) or "unknown"
         return found
-    command, version, file = _started(ref)
-    assert ref.log is not None
-    fill = {"model": str(model), "slots": str(ref.slots), "threads": str(threads)}
-    fill["context"] = str(context * (ref.slots if command != _OWN_OPENAI else 1))
-    ready = "/v1/models" if ref.name == OPENAI else "/health"
-    launched = Launched(command, fill, Path(ref.log), ready=ready, limit=ref.start_limit)
+    command, version, file = _started(target, default)
+    shared = target.command is not None or default.shared_context
+    fill = {"model": str(model), "slots": str(target.slots), "threads": str(threads)}
+    fill["context"] = str(context * (target.slots if shared else 1))
+    launched = Launched(command, fill, log, ready=ready, limit=target.start_limit)
     found = Provided(launched, version, provenance.file_sha256(file) if file else None)
     found.version = version or " ".join(filter(None, (command[0], _says(found))))
     return found
 
 
-def _started(ref: TargetRef) -> tuple[tuple[str, ...], str, Path | None]:
+def label(target: TargetSettings, default: Default) -> str:
+    """What a server's build is called where the settings do not say."""
+    if target.label:
+        return target.label
+    if target.url is not None:
+        return "server"
+    if target.command is not None:
+        return Path(shlex.split(target.command)[0]).name
+    return default.package
+
+
+def _started(target: TargetSettings, default: Default) -> tuple[tuple[str, ...], str, Path | None]:
     """(the command, its version where that is known beforehand, the file that is run)."""
-    if ref.command is not None:
-        command = tuple(shlex.split(ref.command))
+    if target.command is not None:
+        command = tuple(shlex.split(target.command))
         program = shutil.which(command[0])
         if program is None:
             raise PipelineError(f"target.command: there is no program {command[0]} to start.")
         return command, "", Path(program).resolve()
-    openai = ref.name == OPENAI
-    package, module = ("llama-cpp-python", "llama_cpp") if openai else ("xllamacpp", "xllamacpp")
-    needed = ("uvicorn", "starlette_context") if openai else ("xllamacpp",)
-    if any(importlib.util.find_spec(name) is None for name in needed):
+    if any(importlib.util.find_spec(name) is None for name in default.needs):
         raise PipelineError(
-            f"target={ref.name} starts the server of {package} unless target.url or "
+            f"target={target.name} starts the server of {default.package} unless target.url or "
             f"target.command names another; install it with {_INSTALL}."
         )
-    spec = importlib.util.find_spec(module)
+    spec = importlib.util.find_spec(default.module)
     folder = Path(next(iter(spec.submodule_search_locations or ()))) if spec else Path()
-    library = next(iter(sorted(folder.glob("**/libllama.*" if openai else "xllamacpp*.so"))), None)
-    version = f"{package} {importlib.metadata.version(package)}"
-    return (_OWN_OPENAI if openai else _OWN), version, library
+    library = next(iter(sorted(folder.glob(default.library))), None)
+    version = f"{default.package} {importlib.metadata.version(default.package)}"
+    return default.command, version, library
 
 
 def _says(server: Provided) -> str:

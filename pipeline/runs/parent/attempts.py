@@ -11,7 +11,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...model.names import Unit
@@ -126,12 +126,12 @@ def work(group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None
         group.write({"type": "died", "at": at, "reason": death.reason})
         deaths.update(at)
         in_a_row = 0 if worker.finished else in_a_row
-        if worker.over is not None or len(at) == 1 or job.apart:
+        if worker.over is not None or len(at) == 1 or job.plan.apart:
             for culprit in (unit for unit in at if deaths[unit] > 1 or unit == worker.over):
                 in_a_row += 1
                 bury(LOAD if in_a_row >= _IN_A_ROW else culprit, _fate(death, worker.over))
                 job = placeholders.without(job, culprit)
-        job = replace(job, apart=True)
+        job = job.planned(apart=True)
     return None
 
 
@@ -146,10 +146,10 @@ def _attempt(
     group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None]
 ) -> tuple[_Worker, Death | None]:
     """Run what is missing of a job in one worker."""
-    worker = _Worker(group, job.target.remote, progress)
+    worker = _Worker(group, job.remote, progress)
     missing = {units.STAGE_OF[unit[0]] for unit in units.owed(job) if unit not in group.done}
-    stages = tuple(stage for stage in job.stages if stage in missing)
-    rest = units.less(replace(job, stages=stages), group.done)
+    stages = tuple(stage for stage in job.plan.stages if stage in missing)
+    rest = units.less(job.planned(stages=stages), group.done)
     death = supervise(rest, worker.take, time_limit=limits.silence, deadline=limits.deadline)
     return worker, death
 

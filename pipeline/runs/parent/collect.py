@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...generation import targets
 from ...model.errors import ResultsError
 from ...results.tables import parquet, schemas
 from ...system import files, provenance
@@ -91,7 +92,7 @@ def _close(
         "schema_version": schemas.SCHEMA_VERSION,
         "status": "interrupted" if interrupted else "complete",
         "run": folder.name,
-        "stages": begun[0]["stages"] if begun else [],
+        "stages": begun[0]["plan"]["stages"] if begun else [],
         "rows": counts,
         "lost": sum(group.lost for group in found.groups),
         "refused": [group.refused for group in found.groups if group.refused],
@@ -132,15 +133,16 @@ def write_reproducers(folder: Path) -> None:
 
 def _without_paths(job: dict[str, Any]) -> dict[str, Any]:
     """What a job read, without where it lay."""
+    target = targets.get(job["target"]["name"])
     return {
         "model": job["model"],
         "tokenizer": job["tokenizer"],
         "weights_sha256": job["weights"]["sha256"] if job["weights"] else None,
         "tokens_sha256": job["tokens"]["sha256"] if job["tokens"] else None,
-        "prefix_scheme": job["prefix_scheme"],
-        "seed": job["seed"],
-        "target": job["target"]["name"],
-        "label": job["target"]["label"],
+        "prefix_scheme": job["tokenizer_source"]["prefix_scheme"],
+        "seed": job["model_source"]["seed"],
+        "target": target.name,
+        "label": "" if target.shows_tables else job["plan"]["builders"][0],
     }
 
 

@@ -151,7 +151,7 @@ def _identity(settings: Settings, job: Job, hashes: dict[str, str]) -> dict[str,
         del values[key]
     found |= _flat(values)
     found |= hashes
-    for path in (job.walks_suite, job.strings_suite):
+    for path in (job.audit.walks_suite, job.audit.strings_suite):
         if path is not None:
             found[f"suite file {path}"] = provenance.file_sha256(Path(path))[:16]
     return found

@@ -147,7 +147,7 @@ class Group:
 
 def group_path(folder: Path, job: Job, index: int = 0, count: int = 1) -> Path:
     """Where the journal of a group, or of a shard of it, lies."""
-    names = [job.model, job.tokenizer, *([job.target.label] if job.target.remote else [])]
+    names = [job.model, job.tokenizer, *(job.plan.builders if job.remote else ())]
     names += [f"{index}of{count}"] if count > 1 else []
     return folder / "parts" / f"{file_name('--'.join(names))}.jsonl"
 

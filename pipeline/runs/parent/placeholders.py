@@ -45,13 +45,13 @@ def without(job: Job, culprit: Unit) -> Job:
     """The job with a culprit left out that no other unit can do without."""
     match culprit:
         case ("build", builder):
-            return replace(job, builders=tuple(b for b in job.builders if b != builder))
+            return job.planned(builders=tuple(b for b in job.plan.builders if b != builder))
         case ("case", suite, case):
             kept = (
                 replace(one, cases=tuple(c for c in one.cases if (one.name, c) != (suite, case)))
-                for one in job.suites
+                for one in job.plan.suites
             )
-            return replace(job, suites=tuple(kept))
+            return job.planned(suites=tuple(kept))
         case _:
             return job
 
@@ -104,5 +104,5 @@ def _cell(job: Job, builder: str, suite: str, case: str, fate: Fate) -> Row:
         "text_valid": False,
         "ended": fate.end.value,
         "reason": fate.reason,
-        "seed": job.seed,
+        "seed": job.model_source.seed,
     }

@@ -5,19 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...generation.target import TargetRef
+from ...audit.settings import AuditSettings
+from ...generation import targets
+from ...generation.target import Target
 from ...grammars import importers, suites
 from ...grammars.importers import Item
+from ...grammars.settings import SuiteSettings
 from ...model.errors import ConfigError
-from ...model.names import IN_PROCESS, SENTINEL
+from ...model.names import SENTINEL
 from ...system import provenance
 from ...system.rerun import file_name, quoted
 from ...system.resources import data_folder
 from ...vocab.files import resolve
 from ...vocab.files.source import Source, cache_dir
 from .. import units
-from ..protocol import CollectionRef, FileRef, Job, SuiteRef
-from .settings import STAGES, Settings, SuiteConfig
+from ..protocol import CollectionRef, FileRef, Job, Plan, SuiteRef
+from .settings import STAGES, Settings
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ def chosen(settings: Settings) -> Chosen:
     costs: list[tuple[int, ...]] = []
     hashes: dict[str, str] = {}
     known: set[str] = set()
-    target = settings.target.ref(settings.folder)
+    target = targets.get(settings.target.name)
     for name, suite in grammar.suites.items():
         path = _path(name, suite)
         if suite.layout is None:
@@ -61,7 +64,7 @@ def chosen(settings: Settings) -> Chosen:
                 refs.append(SuiteRef(str(path), names, name, suite.layout))
             hashes[f"collection {name}"] = importers.content_hash(items)[:16]
         known |= {*ids}
-    if target.remote and not any(suite.cases for suite in refs):
+    if not target.shows_tables and not any(suite.cases for suite in refs):
         raise ConfigError(
             f"target={target.name} carries JSON Schemas only, and no chosen case has one: "
             "grammar=enum does."
@@ -73,21 +76,21 @@ def chosen(settings: Settings) -> Chosen:
     names = [suite.name for suite in refs]
     if len(set(names)) < len(names):
         raise ConfigError(f"two of the chosen suite files are named alike: {', '.join(names)}.")
-    if target.remote:
+    if not target.shows_tables:
         refs = [suite for suite in refs if suite.name != SENTINEL]
         refs.append(_sentinel(settings, target))
         hashes[f"suite file {refs[-1].path}"] = provenance.file_sha256(Path(refs[-1].path))[:16]
     return Chosen(tuple(refs), tuple(collections), tuple(costs), hashes)
 
 
-def _sentinel(settings: Settings, target: TargetRef) -> SuiteRef:
+def _sentinel(settings: Settings, target: Target) -> SuiteRef:
     """The cases that show whether a server enforces anything; never narrowed."""
     path = _dataset(settings.target.sentinel)
     cases = [c.id for c in suites.load(path).cases if target.carries(c.grammar.kind)]
     return SuiteRef(str(path), tuple(cases), SENTINEL)
 
 
-def _path(name: str, suite: SuiteConfig) -> Path:
+def _path(name: str, suite: SuiteSettings) -> Path:
     if not suite.file:
         what = "FILE.yaml" if suite.layout is None else "FOLDER"
         raise ConfigError(f"grammar={name} needs a place: add grammar.path={what}.")
@@ -98,7 +101,7 @@ def _path(name: str, suite: SuiteConfig) -> Path:
 def _generates(settings: Settings, layout: str) -> bool:
     """Whether a collection is generated from, and not only replayed, which no server can be."""
     if settings.stages is None:
-        return importers.get(layout).prompted or settings.target.name != IN_PROCESS
+        return importers.get(layout).prompted or not targets.get(settings.target.name).shows_tables
     return "generate" in settings.stages
 
 
@@ -141,13 +144,12 @@ def shard(whole: Job, chosen: Chosen, count: int, index: int) -> Job:
         ids = (name for n, name in enumerate(collection.ids, start=at) if n in kept)
         mine[collection.name] = tuple(ids)
         at += len(collection.ids)
-    dealt = replace(whole, suites=tuple(one for one in whole.suites if one.layout is None))
-    return replace(
-        whole,
-        collections=tuple(replace(one, ids=mine[one.name]) for one in whole.collections),
+    suites = whole.plan.suites
+    dealt = whole.planned(suites=tuple(one for one in suites if one.layout is None))
+    return whole.planned(
+        collections=tuple(replace(one, ids=mine[one.name]) for one in whole.plan.collections),
         suites=tuple(
-            one if one.layout is None else replace(one, cases=mine[one.name])
-            for one in whole.suites
+            one if one.layout is None else replace(one, cases=mine[one.name]) for one in suites
         ),
         others=units.others(dealt, count, index),
     )
@@ -155,75 +157,80 @@ def shard(whole: Job, chosen: Chosen, count: int, index: int) -> Job:
 
 def job(settings: Settings, chosen: Chosen) -> Job:
     """The whole job, its files not yet found."""
-    model, tokenizer = settings.model.source(), settings.tokenizer.source()
+    model, tokenizer = settings.model, settings.tokenizer
     forged = model.kind == "forge" and model.path is None
     own = tokenizer.kind == "own" and tokenizer.path is None
     if forged and own:
         raise ConfigError(
-            f"model={model.name} has no tokenizer of its own: it is forged around one. "
+            f"model={model.label} has no tokenizer of its own: it is forged around one. "
             "Choose it with tokenizer=…, such as tokenizer=mistral_v1."
         )
     if not forged and not own:
         raise ConfigError(
-            f"model={model.name} has weights that fit its own tokenizer only: leave "
-            f"tokenizer={tokenizer.name} out, or try that tokenizer on model=tiny."
+            f"model={model.label} has weights that fit its own tokenizer only: leave "
+            f"tokenizer={tokenizer.label} out, or try that tokenizer on model=tiny."
         )
     if not settings.builder.use:
         raise ConfigError("builder=[] chooses no builder; there must be at least one.")
-    name = model.name if own else tokenizer.name
-    label = settings.target.label or settings.target.name
-    log = settings.folder / "parts" / f"{file_name(f'{model.name}--{name}--{label}')}.log"
-    target = settings.target.ref(log)
-    if target.remote and "generate" not in (settings.stages or STAGES):
-        raise ConfigError("A server's token table is not seen: audit goes with target=inprocess.")
-    strings = settings.audit.strings_suite
+    target = targets.get(settings.target.name)
+    name = model.label if own else tokenizer.label
     return Job(
-        model=_text(model.name),
+        model=_text(model.label),
         tokenizer=_text(name),
-        weights=None,
-        tokens=None,
-        prefix_scheme=settings.tokenizer.prefix_scheme,
-        seed=model.seed,
+        plan=_plan(settings, chosen, target),
         cache=str(cache_dir()),
-        builders=(target.label,) if target.remote else tuple(settings.builder.use),
-        suites=chosen.suites,
-        collections=() if target.remote else chosen.collections,
-        stages=("generate",) if target.remote else _stages(settings, chosen),
-        device=settings.runtime.device,
-        n_seq=settings.runtime.n_seq,
-        n_threads=settings.runtime.n_threads,
-        on_error=settings.engine.on_error,
-        max_tokens=settings.engine.max_tokens,
-        oracle=settings.engine.oracle,
-        oracle_budget=settings.engine.oracle_budget,
-        walks=settings.audit.walks,
-        walks_suite=str(_dataset(settings.audit.walks_suite)),
-        strings_suite=str(_dataset(strings)) if strings else None,
-        audit_seed=settings.audit.seed,
-        case_limit=settings.engine.case_limit,
-        memory_limit=int((settings.runtime.memory_limit or 0) * 2**30),
-        engines=tuple(settings.audit.engines),
-        engines_suite=str(_dataset(settings.audit.engines_suite)),
-        outside=settings.builder.outside(),
-        target=target,
-        fast_forward=settings.engine.fast_forward,
-        temperature=settings.sampling.temperature,
-        top_p=settings.sampling.top_p,
-        sampling_seed=settings.sampling.seed,
-        repeats=settings.repeats,
-        llama_lib=settings.runtime.llama_lib,
-        llguidance_lib=settings.runtime.llguidance_lib,
-        references=tuple(settings.audit.references),
-        prompt=settings.grammar.prompt,
-        constraint=_absolute(settings.grammar.constraint),
+        log=None if target.shows_tables else str(_log(settings, name)),
         named=_named("model", model) if own else _named("tokenizer", tokenizer),
+        model_source=model,
+        tokenizer_source=tokenizer,
+        grammar=replace(
+            settings.grammar, constraint=_absolute(settings.grammar.constraint), suites={}
+        ),
+        builder=settings.builder.located(),
+        runtime=settings.runtime,
+        target=settings.target,
+        engine=settings.engine,
+        sampling=settings.sampling,
+        repeats=settings.repeats,
+        audit=_audit(settings.audit),
+    )
+
+
+def _plan(settings: Settings, chosen: Chosen, target: Target) -> Plan:
+    """What is to be done; a server only generates, and its label stands for a builder."""
+    if target.shows_tables:
+        return Plan(
+            builders=tuple(settings.builder.use),
+            stages=_stages(settings, chosen),
+            suites=chosen.suites,
+            collections=chosen.collections,
+        )
+    if "generate" not in (settings.stages or STAGES):
+        raise ConfigError("A server's token table is not seen: audit goes with target=inprocess.")
+    return Plan((target.label(settings.target),), ("generate",), chosen.suites)
+
+
+def _log(settings: Settings, tokenizer: str) -> Path:
+    """The file for the log of a server that is started for the run."""
+    of = f"{settings.model.label}--{tokenizer}--{settings.target.label or settings.target.name}"
+    return (settings.folder / "parts" / f"{file_name(of)}.log").absolute()
+
+
+def _audit(settings: AuditSettings) -> AuditSettings:
+    """The same with the places of its suites."""
+    strings = settings.strings_suite
+    return replace(
+        settings,
+        walks_suite=str(_dataset(settings.walks_suite)),
+        strings_suite=str(_dataset(strings)) if strings else None,
+        engines_suite=str(_dataset(settings.engines_suite)),
     )
 
 
 def _named(group: str, source: Source) -> tuple[str, ...]:
     """How the command line chooses a source; of a path only the file's name, which tables hold."""
     if source.path is None:
-        return (f"{group}={quoted(source.name)}",)
+        return (f"{group}={quoted(source.label)}",)
     return f"{group}=path", f"{group}.path={quoted(_text(Path(source.path).name))}"
 
 
@@ -254,7 +261,7 @@ def _text(name: str) -> str:
 
 def with_files(job: Job, settings: Settings) -> Job:
     """The job with its files found, fetched and checked."""
-    model, tokenizer = settings.model.source(), settings.tokenizer.source()
+    model, tokenizer = settings.model, settings.tokenizer
     weights = tokens = None
     if model.kind != "forge" or model.path is not None:
         found = resolve.resolve(model, role="model")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import threading
 from pathlib import Path
 
-from ..protocol import Job
+from ..protocol import Job, Refused, read_job
 from . import limits
 from .channel import Channel
 
@@ -22,18 +21,20 @@ def main() -> None:
         tokenize_each(sys.argv[2], [bytes.fromhex(text) for text in sys.argv[3:]])
         return
     channel = Channel()
-    job = Job.from_json(json.loads(sys.stdin.readline()))
+    job = read_job(sys.stdin.readline())
     threading.Thread(target=_die_with_the_parent, daemon=True).start()
-    limits.confine(job.memory_limit, gpu=job.device != "cpu")
+    limit = int((job.runtime.memory_limit or 0) * 2**30)
+    limits.confine(limit, gpu=job.runtime.device != "cpu")
     _choose_libraries(job)
     try:
         from .job import run_job  # loads the libraries, which the job chooses
     except (OSError, AttributeError, RuntimeError) as error:
-        chosen = [file for file in (job.llama_lib, job.llguidance_lib) if file is not None]
-        if not chosen:
+        chosen = (job.runtime.llama_lib, job.runtime.llguidance_lib)
+        files = " or ".join(file for file in chosen if file is not None)
+        if not files:
             raise
         said = " ".join(str(error).split())[:300]
-        channel.send("refused", message=f"{' or '.join(chosen)} cannot be used: {said}")
+        channel.send(Refused(f"{files} cannot be used: {said}"))
         return
     run_job(job, channel)
 
@@ -41,10 +42,10 @@ def main() -> None:
 def _choose_libraries(job: Job) -> None:
     """Say which libraries are to be loaded; read when the files with native handles are imported,
     here and in the children of this process."""
-    if job.llama_lib is not None:
-        os.environ["LLAMA_CPP_LIB_PATH"] = str(Path(job.llama_lib).parent)
-    if job.llguidance_lib is not None:
-        os.environ["BYTE_EXACT_LLGUIDANCE_LIB"] = job.llguidance_lib
+    if job.runtime.llama_lib is not None:
+        os.environ["LLAMA_CPP_LIB_PATH"] = str(Path(job.runtime.llama_lib).parent)
+    if job.runtime.llguidance_lib is not None:
+        os.environ["BYTE_EXACT_LLGUIDANCE_LIB"] = job.runtime.llguidance_lib
 
 
 def _die_with_the_parent() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from ...engines import builders
+from ...engines.table import TokenTable
+from ...generation import targets
+from ...generation.generating import Generation
 from ...generation.request import Request
-from ...generation.target import TargetRef
 from ...grammars.case import Case
+from ...model.errors import BuilderRefused
 from ...model.names import Row
 from ...model.verdicts import Cause, End, Verdict
+from ...native import llama, llguidance
 from ...system import provenance
 from ..protocol import Job
+from .session import Session
 
 _OUTCOME = (
     *("verdict", "cause", "output", "n_tokens", "n_forced", "n_non_canonical", "ended"),
@@ -30,28 +36,22 @@ def key(job: Job, builder: str, case: Case) -> str:
 
 
 def cell_row(
-    job: Job,
-    request: Request,
-    *,
-    vocab_type: str,
-    device: str,
-    tokenize: str | None,
-    **made: object,
+    session: Session, generation: Generation, request: Request, table: TokenTable | None
 ) -> Row:
-    """The columns that say which cell it is and what made it; `made` is of `MADE_BY`, and
-    `version`, which counts for the `cell_hash` alone."""
-    case = request.case
-    version = made.pop("version")
-    made_by: Row = {name: made.pop(name, None) for name in _MADE_BY} | {
+    """The columns that say which cell it is and what made it; `table` is the builder's."""
+    job, case = session.job, request.case
+    made_by = _made_by(session, generation, table) | {
         "grammar_hash": provenance.digest(*case.grammar.engine_text()),
-        "seed": job.seed,
+        "seed": job.model_source.seed,
     }
-    assert not made, made
+    version = generation.version
+    if version is None:
+        version = _version(request.builder, table)
     return {
         "target": job.target.name,
         "model": job.model,
         "tokenizer": job.tokenizer,
-        "vocab_type": vocab_type,
+        "vocab_type": session.vocabulary.type.value,
         "builder": request.builder,
         "suite": case.suite,
         "case": case.id,
@@ -59,14 +59,49 @@ def cell_row(
         "cell_key": request.key,
         "case_hash": case.hash,
         "cell_hash": provenance.digest(
-            made_by, case.prompt, request.max_tokens, job.on_error, version, *_drawn(job, request)
+            made_by,
+            case.prompt,
+            request.max_tokens,
+            job.engine.on_error,
+            version,
+            *_drawn(job, request),
         ),
         "text_valid": False,
-        "tokenize": tokenize,
-        "device": device,
+        "tokenize": _tokenize(table) if table else None,
+        "device": generation.device,
         **dict.fromkeys(_OUTCOME),
         **made_by,
     }
+
+
+def _made_by(session: Session, generation: Generation, table: TokenTable | None) -> Row:
+    """What made the cells of a target: our own libraries and a builder's table, or a server."""
+    target = targets.get(session.job.target.name)
+    found: Row = {
+        **dict.fromkeys(_MADE_BY),
+        "model_sha256": session.weights,
+        "vocab_hash": session.vocabulary.hash,
+        "prefix_scheme": session.prompts.scheme if target.exact_bytes else None,
+    }
+    if target.shows_tables:
+        found |= {
+            "table_hash": table.hash if table else None,
+            "engine": session.engine.version,
+            "llama_cpp": provenance.versions()["llama-cpp-python"],
+            "llama_lib_sha256": provenance.file_sha256(llama.library_path()),
+            "llguidance_lib_sha256": provenance.file_sha256(llguidance.library_path()),
+        }
+    return found | generation.made_by
+
+
+def _version(builder: str, table: TokenTable | None) -> object:
+    """What made a table, beside its name; a released package by its release too."""
+    version = builders.get(builder).version
+    return [version, table.made_by] if table and table.made_by else version
+
+
+def _tokenize(table: TokenTable) -> str:
+    return table.tokenize_mode if table.tokenize else "greedy"
 
 
 def untried(request: Request) -> Row:
@@ -79,13 +114,19 @@ def untried(request: Request) -> Row:
     }
 
 
+def without_table(refusal: BuilderRefused) -> Row:
+    """The outcome of a cell whose builder made no table."""
+    return {
+        "verdict": Verdict.BUILDER_REFUSED.value,
+        "cause": Cause.UNKNOWN.value,
+        "reason": str(refusal),
+        "ended": End.BUILDER_REFUSED.value,
+    }
+
+
 def _drawn(job: Job, request: Request) -> list[object]:
     """What of sampling decides an outcome; nothing of a greedy one."""
-    if job.temperature == 0:
+    drawn = job.sampling
+    if drawn.temperature == 0:
         return []
-    return [job.temperature, job.top_p, job.sampling_seed, request.repeat]
-
-
-def asked_as(target: TargetRef) -> list[str]:
-    """What of a remote target decides an outcome, for the `cell_hash`."""
-    return [target.name, target.api, target.response_format, target.served or ""]
+    return [drawn.temperature, drawn.top_p, drawn.seed, request.repeat]

@@ -6,9 +6,10 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Mapping
-from typing import IO
+from typing import IO, Any, cast
 
 from ...model.names import Row, Unit
+from ..protocol import Answered, Cell, Done, Message, Rows, Started
 
 
 class Channel:
@@ -23,44 +24,46 @@ class Channel:
         self._out: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8")
         os.dup2(2, 1)
 
-    def send(self, kind: str, **fields: object) -> None:
-        """Send one message at once; any thread may."""
-        line = json.dumps({"type": kind, **fields}) + "\n"
-        with self._turn:
-            self._out.write(line)
-            self._out.flush()
-
-    def started(self, *unit: str) -> None:
-        """Say what the process is at, before it can die of it."""
-        self.send("started", unit=unit)
-
-    def done(self, *unit: str) -> None:
-        """Say that a unit is done: the rows sent since the last one are its rows."""
-        self.send("done", unit=unit)
-
-    def rows(self, table: str, rows: Iterable[Row]) -> None:
-        """Send rows of one table; bytes travel as Latin-1 text, one character a byte."""
-        if plain := self._plain(rows):
-            self.send("rows", table=table, rows=plain)
-
-    def finish(self, unit: Unit, rows: Mapping[str, Iterable[Row]]) -> None:
-        """Send a unit's rows, table by table, and its `done`, with no other message between."""
-        messages: list[dict[str, object]] = [
-            {"type": "rows", "table": table, "rows": self._plain(some)}
-            for table, some in rows.items()
-        ]
-        messages.append({"type": "done", "unit": unit})
-        text = "".join(json.dumps(message) + "\n" for message in messages)
+    def send(self, *messages: Message) -> None:
+        """Send messages at once, with no other between them; any thread may."""
+        text = "".join(json.dumps(_plain(message)) + "\n" for message in messages)
         with self._turn:
             self._out.write(text)
             self._out.flush()
 
-    @staticmethod
-    def _plain(rows: Iterable[Row]) -> list[Row]:
-        return [
-            {
-                name: value.decode("latin-1") if isinstance(value, bytes) else value
-                for name, value in row.items()
-            }
-            for row in rows
-        ]
+    def started(self, *unit: str) -> None:
+        """Say what the process is at, before it can die of it."""
+        self.send(Started(unit))
+
+    def done(self, *unit: str) -> None:
+        """Say that a unit is done: the rows sent since the last one are its rows."""
+        self.send(Done(unit))
+
+    def rows(self, table: str, rows: Iterable[Row]) -> None:
+        """Send rows of one table; bytes travel as Latin-1 text, one character a byte."""
+        if plain := _as_text(rows):
+            self.send(Rows(table, plain))
+
+    def finish(self, unit: Unit, rows: Mapping[str, Iterable[Row]]) -> None:
+        """Send a unit's rows, table by table, and its `done`, with no other message between."""
+        self.send(*(Rows(table, _as_text(some)) for table, some in rows.items()), Done(unit))
+
+    def answered(self) -> None:
+        """Say that a server has answered."""
+        self.send(Answered())
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """A message as JSON has it: the type first, by which a reader tells rows without parsing."""
+    return {"type": message.type} | vars(message)
+
+
+def _as_text(rows: Iterable[Row]) -> list[dict[str, Cell]]:
+    """Rows with their bytes as Latin-1 text."""
+    return [
+        {
+            name: value.decode("latin-1") if isinstance(value, bytes) else cast(Cell, value)
+            for name, value in row.items()
+        }
+        for row in rows
+    ]

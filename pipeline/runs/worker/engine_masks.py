@@ -27,44 +27,45 @@ from ...model.errors import BuilderRefused, SuiteError
 from ...model.names import Row
 from ...system import rerun
 from ..protocol import Job
-from .session import Workbench
+from .judge import Judge
+from .session import Session
 
 _KEPT_IDS = 20
 
 
-def run(bench: Workbench) -> None:
+def run(session: Session, judge: Judge) -> None:
     """Send `engines` and `engine_findings` of every engine that is asked for."""
-    planned = cache(partial(_plan, bench))
-    for name in bench.job.engines:
-        if not bench.start_if_pending("engine", name):
+    planned = cache(partial(_plan, session))
+    for name in session.job.audit.engines:
+        if not session.start_if_pending("engine", name):
             continue
         try:
-            engine = ForeignEngine(name, bench.material)
+            engine = ForeignEngine(name, session.material)
         except BuilderRefused as refusal:
-            bench.channel.rows("engines", [_row(bench, name, refusal)])
+            session.channel.rows("engines", [_row(session, name, refusal)])
         else:
             languages, plan = planned()  # within a unit: what is compiled may end the process
-            _Probing(bench, engine, languages).run(plan)
-        bench.channel.done("engine", name)
+            _Probing(session, judge, engine, languages).run(plan)
+        session.channel.done("engine", name)
 
 
-def _plan(bench: Workbench) -> tuple[dict[Case, Languages], list[tuple[Case, Strategy, str]]]:
+def _plan(session: Session) -> tuple[dict[Case, Languages], list[tuple[Case, Strategy, str]]]:
     """The languages of the cases that are walked, and (case, strategy, seed) of each walk."""
-    cases = known_to_all(bench.job)
-    chosen = [case for case in bench.languages if case.tokens and expressed(case)]
-    seed = bench.job.audit_seed
-    plan = [*walks.given(chosen, seed), *walks.plan(cases, [], bench.job.walks, seed)]
+    cases = known_to_all(session.job)
+    chosen = [case for case in session.languages if case.tokens and expressed(case)]
+    seed = session.job.audit.seed
+    plan = [*walks.given(chosen, seed), *walks.plan(cases, [], session.job.audit.walks, seed)]
     return {case: Languages.of(case) for case in (*chosen, *cases)}, plan
 
 
 def known_to_all(job: Job) -> list[Case]:
     """The cases that every engine is walked along. Raises `SuiteError` for one that some cannot."""
-    cases = list(suites.load(Path(job.engines_suite)).cases)
+    cases = list(suites.load(Path(job.audit.engines_suite)).cases)
     for case in cases:
         if expressed(case) is None:
             raise SuiteError(
-                f"{job.engines_suite}: case {case.id!r}, grammar: not every engine knows it; write "
-                "a JSON Schema, or lark: 'start: /R/' with check: {regex: 'R'}."
+                f"{job.audit.engines_suite}: case {case.id!r}, grammar: not every engine knows it; "
+                "write a JSON Schema, or lark: 'start: /R/' with check: {regex: 'R'}."
             )
     return cases
 
@@ -73,22 +74,27 @@ class _Probing:
     """One engine over all cases."""
 
     def __init__(
-        self, bench: Workbench, engine: ForeignEngine, languages: dict[Case, Languages]
+        self,
+        session: Session,
+        judge: Judge,
+        engine: ForeignEngine,
+        languages: dict[Case, Languages],
     ) -> None:
-        self._bench, self._engine, self._languages = bench, engine, languages
-        self._kinds = Kinds(bench.vocabulary, engine.table.claimed)
+        self._session, self._masks = session, judge.masks
+        self._engine, self._languages = engine, languages
+        self._kinds = Kinds(session.vocabulary, engine.table.claimed)
         self._orders = {case: list(reordered(case)) for case in languages}
         self._found: dict[Key, Found] = {}
         self._recorder: Recorder | None = None
 
     def run(self, plan: list[tuple[Case, Strategy, str]]) -> None:
         """Walk as planned; send what was met."""
-        bench = self._bench
-        walker = Walker(bench.vocabulary, self._engine.table, bench.judge, self._compile)
+        session = self._session
+        walker = Walker(session.vocabulary, self._engine.table, self._masks, self._compile)
         for i, (case, strategy, seed) in enumerate(plan):
             walk = walker.walk(case, self._languages[case], strategy, seed)
-            bench.channel.rows("engines", self._rows(walk, f"{i:04d}-{strategy}"))
-        bench.channel.rows("engine_findings", self._findings())
+            session.channel.rows("engines", self._rows(walk, f"{i:04d}-{strategy}"))
+        session.channel.rows("engine_findings", self._findings())
 
     def _compile(self, case: Case) -> Recorder:
         self._recorder = Recorder(self._start(case))
@@ -101,18 +107,18 @@ class _Probing:
 
     def _rows(self, walk: Walk, name: str) -> Iterator[Row]:
         assert self._recorder is not None
-        bench, recorder = self._bench, self._recorder
+        session, recorder = self._session, self._recorder
         masks = recorder.masks or [None]
         for step, (finding, mask) in enumerate(zip(walk.findings, masks, strict=False)):
             taken = walk.tokens[:step]
-            prefix = b"".join(bench.vocabulary.rendered[token] for token in taken)
-            truth = bench.judge.legal(self._languages[walk.case].grammar, prefix)
+            prefix = b"".join(session.vocabulary.rendered[token] for token in taken)
+            truth = self._masks.legal(self._languages[walk.case].grammar, prefix)
             if mask is not None and truth is not None:
                 order = self._in_other_order(walk.case, prefix)
                 for key, ids in self._kinds.of(walk.case, taken, mask, truth, order):
                     self._found.setdefault(key, Found()).take(walk.case, taken, ids)
             verdict = finding.verdict.value if mask is not None else "grammar_error"
-            yield _row(bench, self._engine.name) | {
+            yield _row(session, self._engine.name) | {
                 "made_by": self._engine.version,
                 "grammar": f"{walk.case.suite}/{walk.case.id}",
                 "walk": name,
@@ -132,20 +138,20 @@ class _Probing:
         """Which ids are legal after a prefix where properties come in another order."""
         legal: Legal | None = None
         for grammar in self._orders[case]:
-            truth = self._bench.judge.legal(grammar, prefix)
+            truth = self._masks.legal(grammar, prefix)
             if truth is not None:
                 legal = truth[0] if legal is None else legal | truth[0]
         return legal
 
     def _minimise(self, key: Key, found: Found) -> None:
         """Put the smallest of the proposed cases that shows the same kind in the walk's place."""
-        vocabulary, judge = self._bench.vocabulary, self._bench.judge
+        vocabulary = self._session.vocabulary
         for case, taken in smaller(key, found, vocabulary, self._engine.table.claimed):
             with closing(self._start(case)) as matcher:
                 mask = matcher.mask() if all(matcher.consume(token) for token in taken) else None
             prefix = b"".join(vocabulary.rendered[token] for token in taken)
             # Asked once, so that the judge's own cache need not keep it.
-            truth = replace(judge, _legal={}).legal(Languages.of(case).grammar, prefix)
+            truth = replace(self._masks, _legal={}).legal(Languages.of(case).grammar, prefix)
             if mask is None or truth is None:
                 continue
             ids = dict(self._kinds.of(case, taken, mask, truth)).get(key)
@@ -154,8 +160,8 @@ class _Probing:
                 return
 
     def _findings(self) -> Iterator[Row]:
-        bench, engine, claimed = self._bench, self._engine, self._engine.table.claimed
-        vocabulary, tokenizer = bench.vocabulary, bench.job.tokenizer
+        session, engine, claimed = self._session, self._engine, self._engine.table.claimed
+        vocabulary, tokenizer = session.vocabulary, session.job.tokenizer
         for key, found in sorted(self._found.items()):
             if key[0] is not MaskVerdict.REFUSED_BY_CONSUME:
                 self._minimise(key, found)
@@ -163,7 +169,7 @@ class _Probing:
             parts = tokenizer, "engine", engine.name, rerun.release(engine.version), *key
             file = f"reproducers/{rerun.file_name('-'.join(parts))}.yaml"
             under = ["builder=fixed", f"audit.engines=[{engine.name}]"]
-            command = rerun.reproducing(file, bench.job.named, under)
+            command = rerun.reproducing(file, session.job.named, under)
             about = f"{tokenizer}, {engine.version}'s own masks: {key[0]} ({key[1]})"
             first = found.shown[0]
             known = first < vocabulary.n_tokens
@@ -190,10 +196,10 @@ class _Probing:
             }
 
 
-def _row(bench: Workbench, engine: str, refusal: BuilderRefused | None = None) -> Row:
+def _row(session: Session, engine: str, refusal: BuilderRefused | None = None) -> Row:
     """A row of `engines` for an engine that was refused; the others fill it in."""
     return {
-        "tokenizer": bench.job.tokenizer,
+        "tokenizer": session.job.tokenizer,
         "engine": engine,
         "made_by": (refusal and refusal.made_by) or None,
         "grammar": "",

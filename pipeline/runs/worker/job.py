@@ -11,10 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
-from ...engines import builders
+from ...engines import builders, libraries
 from ...engines.libraries import package
 from ...engines.llguidance import Llguidance
+from ...generation import targets
 from ...grammars import importers, suites
 from ...grammars.case import Case
 from ...grammars.checkers import Unchecked
@@ -27,10 +29,12 @@ from ...system.clock import Clock
 from ...vocab.files import forge, gguf
 from ...vocab.vocabulary import read
 from .. import units
-from ..protocol import FileRef, Job, SuiteRef
-from . import engine_masks, generate, prefix, replay, servers, token_tables, walks
+from ..protocol import End, FileRef, Hello, Job, Over, Refused, SuiteRef
+from . import engine_masks, generate, prefix, replay, token_tables, walks
 from .channel import Channel
-from .session import Workbench
+from .judge import Judge
+from .session import Session
+from .tables import Tables
 
 _NO_GPU = (
     "runtime=gpu was asked for, but llama.cpp was built without a GPU backend or finds no GPU. "
@@ -42,61 +46,70 @@ _NO_GPU = (
 def run_job(job: Job, channel: Channel) -> None:
     """Do a job from end to end; refusals go out as messages, faults as exceptions."""
     llama.start()
-    clock = Clock(job.case_limit, lambda unit: channel.send("over", unit=unit))
+    clock = Clock(job.engine.case_limit, lambda unit: channel.send(Over(unit)))
     try:
-        device = _device(job.device)
-        channel.send("hello", **_facts(), device=device)
-        if not job.outside.python and not job.target.remote:
-            package.require(builders.get(name) for name in job.builders)
-            package.require(package.engines.get(name) for name in job.engines)
-        if job.engines:
+        device = _device(job.runtime.device)
+        channel.send(_hello(device))
+        if not job.builder.python and not job.remote:
+            package.require(builders.get(name) for name in job.plan.builders)
+            package.require(libraries.engines.get(name) for name in job.audit.engines)
+        if job.audit.engines:
             engine_masks.known_to_all(job)  # looked at once more where it is needed
         languages = _cases(job, channel, clock)
         weights, file = _files(job)
     except (PipelineError, LoadRefused) as refusal:
-        channel.send("refused", message=str(refusal))
+        channel.send(Refused(str(refusal)))
         return
     _name_twins(file)
     with ExitStack() as stack:
         try:
             model = llama.Model(
                 file,
-                vocab_only="generate" not in job.stages or job.target.remote,
+                vocab_only="generate" not in job.plan.stages or job.remote,
                 n_gpu_layers=-1 if device == "gpu" else 0,
             )
         except LoadRefused as refusal:
-            channel.send("refused", message=f"llama.cpp refused {file.name}: {refusal}")
+            channel.send(Refused(f"llama.cpp refused {file.name}: {refusal}"))
             return
         stack.enter_context(closing(model))
         engine = stack.enter_context(closing(Llguidance()))
-        bench = Workbench(
-            job, channel, model, weights, file, engine, device, read(model), languages, clock
+        session = Session(
+            job=job,
+            channel=channel,
+            clock=clock,
+            model=model,
+            file=file,
+            weights=weights,
+            device=device,
+            engine=engine,
+            vocabulary=read(model),
+            languages=languages,
         )
         try:
-            _work(bench)
+            _work(session)
         except PipelineError as refusal:
-            channel.send("refused", message=str(refusal))
+            channel.send(Refused(str(refusal)))
             return
-    channel.send("end")
+    channel.send(End())
 
 
-def _work(bench: Workbench) -> None:
+def _work(session: Session) -> None:
     """The stages; what a user has declared wrongly is met in the first of them."""
-    stages = bench.job.stages
-    if bench.job.target.remote:
-        servers.run(bench)
+    stages, judge = session.job.plan.stages, Judge(session)
+    if session.job.remote:
+        generate.run(session, Tables(), judge)
         return
     if "audit" in stages:
-        prefix.run(bench)
-    bench.build()
+        prefix.run(session)
+    tables = Tables.of(session)
     if "audit" in stages:
-        token_tables.run(bench)
-        walks.run(bench)
-        engine_masks.run(bench)
+        token_tables.run(session, tables, judge)
+        walks.run(session, tables, judge)
+        engine_masks.run(session, judge)
     if "generate" in stages:
-        generate.run(bench)
+        generate.run(session, tables, judge)
     if "replay" in stages:
-        replay.run(bench)
+        replay.run(session, tables, judge)
 
 
 def _name_twins(file: Path) -> None:
@@ -113,22 +126,23 @@ def _name_twins(file: Path) -> None:
             return
 
 
-def _device(wanted: str) -> str:
+def _device(wanted: str) -> Literal["cpu", "gpu"]:
     if wanted == "gpu" and not llama.can_offload():
         raise PipelineError(_NO_GPU)
     return "gpu" if wanted != "cpu" and llama.can_offload() else "cpu"
 
 
-def _facts() -> dict[str, object]:
-    return {
-        "versions": provenance.versions(),
-        "engine": llguidance.version(),
-        "llama_cpp": llama.system_info(),
-        "libraries": {
+def _hello(device: Literal["cpu", "gpu"]) -> Hello:
+    return Hello(
+        versions=provenance.versions(),
+        engine=llguidance.version(),
+        llama_cpp=llama.system_info(),
+        libraries={
             "llama": provenance.file_sha256(llama.library_path()),
             "llguidance": provenance.file_sha256(llguidance.library_path()),
         },
-    }
+        device=device,
+    )
 
 
 def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
@@ -136,7 +150,7 @@ def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
     chosen: list[Case] = []
     compiled: dict[Case, Languages] = {}
     left = {unit[2:4] for unit in units.pending(job) if unit[0] == "cell"}
-    for reference in job.suites:
+    for reference in job.plan.suites:
         if reference.layout is not None:
             ids = [name for name in reference.cases if (reference.name, name) in left]
             chosen += _imported(job, reference, reference.layout, ids)
@@ -176,11 +190,11 @@ def _imported(job: Job, reference: SuiteRef, layout: str, ids: Sequence[str]) ->
         try:
             if name not in items:
                 raise SuiteError(f"{reference.path}: {name} is not there any more.")
-            entry = importers.read(layout, items[name], job.constraint)
-            case = cases.case(reference.name, items[name], entry, job.prompt)
+            entry = importers.read(layout, items[name], job.grammar.constraint)
+            case = cases.case(reference.name, items[name], entry, job.grammar.prompt)
         except SuiteError as error:
             case = cases.refused(reference.name, name, str(error))
-        if not case.refused and not job.target.carries(case.grammar.kind):
+        if not case.refused and not targets.get(job.target.name).carries(case.grammar.kind):
             reason = f"target={job.target.name} carries JSON Schemas only"
             case = cases.refused(reference.name, name, reason)
         yield case
@@ -201,9 +215,9 @@ def _files(job: Job) -> tuple[str, Path]:
         return job.weights.sha256, Path(job.weights.path)
     assert job.tokens is not None
     tokens = _vocabulary_file(job.tokens, cache)
-    if "generate" not in job.stages:
+    if "generate" not in job.plan.stages:
         return job.tokens.sha256, tokens
-    forged = forge.forged(tokens, job.seed, cache)
+    forged = forge.forged(tokens, job.model_source.seed, cache)
     return provenance.file_sha256(forged), forged
 
 

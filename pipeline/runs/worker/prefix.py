@@ -17,7 +17,7 @@ from ...system import processes, provenance
 from ...vocab import chat_template
 from ...vocab.files import sentencepiece
 from ...vocab.token_types import UNRENDERED
-from .session import Workbench
+from .session import Session
 
 _LLAMA = "llama.cpp"
 _OURS = "byte-exact"
@@ -27,44 +27,44 @@ _TIME_LIMIT = 120
 """Seconds that the reference tokenizers of one Python may take."""
 
 
-def run(bench: Workbench) -> None:
+def run(session: Session) -> None:
     """Send `prefix`, `flags` and `templates` of a SentencePiece vocabulary; nothing of others."""
-    fit = bench.scheme is not None and not bench.vocabulary.tokenize_can_throw
-    if not bench.start_if_pending("prefix"):
+    fit = session.prompts.scheme is not None and not session.vocabulary.tokenize_can_throw
+    if not session.start_if_pending("prefix"):
         return
     if fit:
-        _send(bench)
-    bench.channel.done("prefix")
+        _send(session)
+    session.channel.done("prefix")
 
 
-def _send(bench: Workbench) -> None:
-    placement = Placement(bench.vocabulary)
+def _send(session: Session) -> None:
+    placement = Placement(session.vocabulary)
     try:
-        own = list(_own_answers(bench, placement))
+        own = list(_own_answers(session, placement))
     except ValueError as error:  # a damaged file: a score of NaN
-        bench.channel.rows("prefix", [_unplaced(bench, str(error))])
+        session.channel.rows("prefix", [_unplaced(session, str(error))])
         return
-    answers = [*own, *_references(bench, placement)]
+    answers = [*own, *_references(session, placement)]
     for answer in answers:
-        bench.channel.rows("prefix", _prefix_rows(bench, placement, answer))
-    bench.channel.rows("flags", _flag_rows(bench, placement))
-    bench.channel.rows("templates", _template_rows(bench, placement, answers))
+        session.channel.rows("prefix", _prefix_rows(session, placement, answer))
+    session.channel.rows("flags", _flag_rows(session, placement))
+    session.channel.rows("templates", _template_rows(session, placement, answers))
 
 
-def _own_answers(bench: Workbench, placement: Placement) -> Iterator[Answer]:
+def _own_answers(session: Session, placement: Placement) -> Iterator[Answer]:
     texts = [text.encode() for text in placement.texts]
-    yield Answer(_LLAMA, [_llama(bench, text) for text in texts], [])
+    yield Answer(_LLAMA, [_llama(session, text) for text in texts], [])
     for scheme, encoder in placement.encoders.items():
         yield Answer(f"{_OURS}/{scheme}", [encoder.encode(text) for text in texts], [])
 
 
-def _references(bench: Workbench, placement: Placement) -> Iterator[Answer]:
+def _references(session: Session, placement: Placement) -> Iterator[Answer]:
     """Those of the Pythons of `audit.references`, where there is a `tokenizer.model` to give them.
 
     An implementation that several of them have answers once.
     """
-    asked = bench.job.references
-    found = _tokenizer_model(bench) if asked else None
+    asked = session.job.audit.references
+    found = _tokenizer_model(session) if asked else None
     if found is None:
         return
     seen: set[str] = set()
@@ -104,9 +104,9 @@ def _ask(placement: Placement, python: str, model: Path, sha256: str) -> Iterato
             yield Answer(said["implementation"], said["ids"], said.get("chats", []))
 
 
-def _tokenizer_model(bench: Workbench) -> tuple[Path, str] | None:
+def _tokenizer_model(session: Session) -> tuple[Path, str] | None:
     """The SentencePiece file of this vocabulary: its source, or one in mistral-common like it."""
-    tokens = bench.job.tokens
+    tokens = session.job.tokens
     if tokens is not None and tokens.format == "sentencepiece":
         return Path(tokens.path), tokens.sha256
     spec = importlib.util.find_spec("mistral_common")
@@ -116,20 +116,20 @@ def _tokenizer_model(bench: Workbench) -> tuple[Path, str] | None:
                 texts = sentencepiece.texts(path)
             except LoadRefused:
                 continue
-            if texts == bench.vocabulary.texts:
+            if texts == session.vocabulary.texts:
                 return path, provenance.file_sha256(path)
     return None
 
 
-def _llama(bench: Workbench, data: bytes) -> list[int]:
-    return bench.model.vocab.tokenize(data, add_special=False, parse_special=True)
+def _llama(session: Session, data: bytes) -> list[int]:
+    return session.model.vocab.tokenize(data, add_special=False, parse_special=True)
 
 
-def _prefix_rows(bench: Workbench, placement: Placement, answer: Answer) -> Iterator[Row]:
+def _prefix_rows(session: Session, placement: Placement, answer: Answer) -> Iterator[Row]:
     scheme = placement.followed(answer.ids)
     for text, ids in zip(placement.texts, answer.ids, strict=True):
         yield {
-            "tokenizer": bench.job.tokenizer,
+            "tokenizer": session.job.tokenizer,
             "text": text,
             "implementation": answer.implementation,
             "scheme": scheme,
@@ -140,9 +140,9 @@ def _prefix_rows(bench: Workbench, placement: Placement, answer: Answer) -> Iter
         }
 
 
-def _unplaced(bench: Workbench, reason: str) -> Row:
+def _unplaced(session: Session, reason: str) -> Row:
     return {
-        "tokenizer": bench.job.tokenizer,
+        "tokenizer": session.job.tokenizer,
         "text": "",
         "implementation": _OURS,
         "scheme": NO_SCHEME,
@@ -153,16 +153,16 @@ def _unplaced(bench: Workbench, reason: str) -> Row:
     }
 
 
-def _flag_rows(bench: Workbench, placement: Placement) -> Iterator[Row]:
+def _flag_rows(session: Session, placement: Placement) -> Iterator[Row]:
     """Section 9 of the founding document: no flag of `llama_tokenize` keeps the space away."""
-    vocabulary = bench.vocabulary
+    vocabulary = session.vocabulary
     mark = b"" if placement.marker == -1 else vocabulary.texts[placement.marker]
     for text, add, parse in product((b"Write", mark + b"Write"), (False, True), (False, True)):
-        ids = bench.model.vocab.tokenize(text, add_special=add, parse_special=parse)
+        ids = session.model.vocab.tokenize(text, add_special=add, parse_special=parse)
         plain = [token for token in ids if not int(vocabulary.attrs[token]) & UNRENDERED]
         got = b"".join(vocabulary.true_bytes[token] for token in plain)
         yield {
-            "tokenizer": bench.job.tokenizer,
+            "tokenizer": session.job.tokenizer,
             "text": text.decode("utf-8", "replace"),
             "add_special": add,
             "parse_special": parse,
@@ -172,24 +172,24 @@ def _flag_rows(bench: Workbench, placement: Placement) -> Iterator[Row]:
         }
 
 
-def _template_rows(bench: Workbench, placement: Placement, answers: list[Answer]) -> Iterator[Row]:
+def _template_rows(session: Session, placement: Placement, answers: list[Answer]) -> Iterator[Row]:
     """A GGUF's own chat template: the ids of its text under llama.cpp and under references."""
-    template = bench.model.meta("tokenizer.chat_template")
+    template = session.model.meta("tokenizer.chat_template")
     if template is None:
         return
-    vocabulary = bench.vocabulary
+    vocabulary = session.vocabulary
     names = {
         name: vocabulary.texts[token].decode("utf-8", "replace") if token >= 0 else ""
         for name, token in (("bos", vocabulary.bos), ("eos", vocabulary.eos))
     }
     for number, (name, messages) in enumerate(chat_template.CONVERSATIONS.items()):
-        row: Row = {"tokenizer": bench.job.tokenizer, "conversation": name}
+        row: Row = {"tokenizer": session.job.tokenizer, "conversation": name}
         try:
             text = chat_template.render(template, messages, **names)
         except chat_template.Unrenderable as refusal:
             yield row | _nothing(str(refusal))
             continue
-        llama = _llama(bench, text.encode())
+        llama = _llama(session, text.encode())
         references = {
             f"{_OURS}/{s}": e.encode(text.encode()) for s, e in placement.encoders.items()
         }
@@ -203,7 +203,7 @@ def _template_rows(bench: Workbench, placement: Placement, answers: list[Answer]
             yield row | {
                 "text": text,
                 "reference": reference,
-                "declared": reference == f"{_OURS}/{bench.scheme}",
+                "declared": reference == f"{_OURS}/{session.prompts.scheme}",
                 "llama_ids": llama,
                 "ids": ids,
                 "first_difference": at,

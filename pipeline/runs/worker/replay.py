@@ -30,8 +30,10 @@ from ...native import llguidance
 from ...system import provenance
 from ...system.clock import Clock
 from ...vocab.spelling import Splits
-from ..protocol import CollectionRef
-from .session import Workbench
+from ..protocol import CollectionRef, Spent
+from .judge import Judge
+from .session import Session
+from .tables import Tables
 
 
 @dataclass(frozen=True)
@@ -43,41 +45,41 @@ class _Task:
     builders: list[str]
 
 
-def run(bench: Workbench) -> None:
+def run(session: Session, tables: Tables, judge: Judge) -> None:
     """Send `replay` and `replay_times` of every schema and builder."""
-    splits = Splits(bench.vocabulary, bench.spelling, bridge.raw_tokenize(bench.material.vocab))
-    tasks, turn = _tasks(bench), threading.Lock()
-    truth = bridge.true_table(bench.material)
-    bench.engine.tokenizer(truth)  # made here: threads only look it up
+    splits = Splits(session.vocabulary, judge.spelling, bridge.raw_tokenize(session.material.vocab))
+    tasks, turn = _tasks(session), threading.Lock()
+    truth = bridge.true_table(session.material)
+    session.engine.tokenizer(truth)  # made here: threads only look it up
 
     def work() -> int:
         """Take tasks until there is none; gives the engine's share of the time, nanoseconds."""
-        clock, engine = bench.clock.another(), 0
+        clock, engine = session.clock.another(), 0
         while True:
             with turn:
                 task = next(tasks, None)
             if task is None:
                 return engine
-            engine += _Replayer(bench, splits, truth, clock, task).run()
+            engine += _Replayer(session, tables, splits, truth, clock, task).run()
 
-    n_threads = 1 if bench.job.apart else bench.job.n_threads or _processors()
+    n_threads = 1 if session.job.plan.apart else session.job.runtime.n_threads or _processors()
     with ThreadPoolExecutor(n_threads) as pool:
         engine = sum(done.result() for done in [pool.submit(work) for _ in range(n_threads)])
-    engine += bench.engine.building
-    bench.channel.send("spent", engine=engine, all=time.process_time_ns())
+    engine += session.engine.building
+    session.channel.send(Spent(engine, time.process_time_ns()))
 
 
 def _processors() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _tasks(bench: Workbench) -> Iterator[_Task]:
-    for collection in bench.job.collections:
+def _tasks(session: Session) -> Iterator[_Task]:
+    for collection in session.job.plan.collections:
         found = importers.find(collection.layout, Path(collection.path))
         items = {item.id: item for item in found}
         for name in collection.ids:
-            units = {b: ("replay", b, collection.name, name) for b in bench.job.builders}
-            builders = [builder for builder, unit in units.items() if unit in bench.wanted]
+            units = {b: ("replay", b, collection.name, name) for b in session.job.plan.builders}
+            builders = [builder for builder, unit in units.items() if unit in session.wanted]
             if builders and name in items:
                 yield _Task(collection, items[name], builders)
 
@@ -86,7 +88,8 @@ def _tasks(bench: Workbench) -> Iterator[_Task]:
 class _Replayer:
     """One schema under its builders."""
 
-    bench: Workbench
+    session: Session
+    tables: Tables
     splits: Splits
     truth: TokenTable
     clock: Clock
@@ -95,7 +98,7 @@ class _Replayer:
     @cached_property
     def entry(self) -> Entry:
         layout = self.task.collection.layout
-        return importers.read(layout, self.task.item, self.bench.job.constraint)
+        return importers.read(layout, self.task.item, self.session.job.grammar.constraint)
 
     @cached_property
     def grammar(self) -> tuple[str, str]:
@@ -111,7 +114,7 @@ class _Replayer:
     @cached_property
     def spelt(self) -> list[tuple[Instance, str, list[int]]]:
         """Every instance in every split: the same for all builders."""
-        seed = f"{self.bench.job.audit_seed}/{self.task.item.id}"
+        seed = f"{self.session.job.audit.seed}/{self.task.item.id}"
         return [
             (instance, split, ids)
             for instance in self.entry.instances
@@ -128,27 +131,27 @@ class _Replayer:
         engine = 0
         for builder in self.task.builders:
             unit = ("replay", builder, self.task.collection.name, self.task.item.id)
-            self.bench.channel.started(*unit)
+            self.session.channel.started(*unit)
             meter = Meter()
             with self.clock.on(unit):
                 rows = self._rows(builder, meter)
             engine += meter.engine
-            self.bench.channel.finish(
+            self.session.channel.finish(
                 unit, {"replay": rows, "replay_times": [self._times(builder, meter)]}
             )
         return engine
 
     def _rows(self, builder: str, meter: Meter) -> list[Row]:
-        table = self.bench.tables.get(builder)
+        table = self.tables.made.get(builder)
         if table is None:
-            reason = str(self.bench.refusals[builder])
+            reason = str(self.tables.refused[builder])
             return [self._row(builder, Verdict.BUILDER_REFUSED, Cause.BUILDER, reason=reason)]
         try:
             text = self.grammar
         except SuiteError as error:
             return [self._row(builder, Verdict.UNREADABLE, Cause.NONE, reason=str(error))]
         with meter.on():
-            start = self.bench.engine.compile(table, *text)
+            start = self.session.engine.compile(table, *text)
         with closing(start):
             made_of: Row = {"grammar_hash": provenance.digest(*text), "table_hash": table.hash}
             return [row | made_of for row in self._compiled(builder, table, start, meter)]
@@ -172,12 +175,12 @@ class _Replayer:
                 return
         if not self.entry.instances:
             yield self._row(builder, Verdict.OK, Cause.NONE)
-        deadline = time.monotonic() + (self.bench.job.case_limit or math.inf)
+        deadline = time.monotonic() + (self.session.job.engine.case_limit or math.inf)
         for instance, split, ids in self.spelt:
             with meter.on():
                 matcher = start.clone()
             with closing(matcher):
-                walked = walk(matcher, ids, instance.text, self.bench.vocabulary, meter, deadline)
+                walked = walk(matcher, ids, instance.text, self.session.vocabulary, meter, deadline)
                 error = matcher.error
             verdict, cause = self._judge(instance, walked, ids, table, meter)
             yield self._row(builder, verdict, cause) | {
@@ -217,7 +220,7 @@ class _Replayer:
         return self.controls[taken]
 
     def _true_matcher(self) -> Matcher:
-        return self.bench.engine.compile(self.truth, *self.grammar)
+        return self.session.engine.compile(self.truth, *self.grammar)
 
     def _true_start_fails(self) -> bool:
         with closing(self._true_matcher()) as matcher:
@@ -227,7 +230,7 @@ class _Replayer:
         """The first token that is not what the builder says, else the one that was refused."""
         if cause is not Cause.BUILDER:
             return {}
-        true = self.bench.vocabulary.rendered
+        true = self.session.vocabulary.rendered
         reached = ids if walked.step is None else ids[: walked.step + 1]
         wrong = (n for n, token in enumerate(reached) if table.claimed[token] != true[token])
         step = next(wrong, len(reached) - 1)
@@ -243,7 +246,7 @@ class _Replayer:
 
     def _row(self, builder: str, verdict: Verdict, cause: Cause, reason: str = "") -> Row:
         return {
-            "tokenizer": self.bench.job.tokenizer,
+            "tokenizer": self.session.job.tokenizer,
             "builder": builder,
             "collection": self.task.collection.name,
             "schema": self.task.item.id,
@@ -268,7 +271,7 @@ class _Replayer:
             return None if value is None else value // 1000
 
         return {
-            "tokenizer": self.bench.job.tokenizer,
+            "tokenizer": self.session.job.tokenizer,
             "builder": builder,
             "collection": self.task.collection.name,
             "schema": self.task.item.id,

@@ -7,59 +7,62 @@ from functools import cache, partial
 
 from ...audit import round_trip, special_tokens, token_table
 from ...engines.builders import bridge
-from ...engines.table import Tokenize
+from ...engines.table import Tokenize, TokenTable
 from ...model.names import Row
 from ...model.verdicts import End
 from ...system import provenance
-from .session import Workbench
+from .judge import Judge
+from .session import Session
+from .tables import Tables
 
 
-def run(bench: Workbench) -> None:
+def run(session: Session, tables: Tables, judge: Judge) -> None:
     """Send `tokenizers`, `tokens`, `masks`, `exactness` and `specials` of every builder."""
-    known = cache(partial(_known, bench))
-    for name in bench.job.builders:
-        if not bench.start_if_pending("audit", name):
+    known = cache(partial(_known, session, tables))
+    for name in session.job.plan.builders:
+        if not session.start_if_pending("audit", name):
             continue
         probes, facts = known()  # within a unit: llama.cpp tokenizes for it
-        whose: Row = {"tokenizer": bench.job.tokenizer, "builder": name}
-        table = bench.tables.get(name)
+        whose: Row = {"tokenizer": session.job.tokenizer, "builder": name}
+        table = tables.made.get(name)
         if table is None:
-            bench.channel.rows("tokenizers", [whose | facts | _refusal(bench, name)])
-            bench.channel.done("audit", name)
+            session.channel.rows("tokenizers", [whose | facts | _refusal(session, tables, name)])
+            session.channel.done("audit", name)
             continue
-        wrong = list(token_table.wrong_tokens(bench.vocabulary, table))
-        mode = token_table.tokenize_mode(table, bench.material)
+        wrong = list(token_table.wrong_tokens(session.vocabulary, table))
+        mode = token_table.tokenize_mode(table, session.material)
         status: Row = {"status": "ok", "reason": table.note}
         rows: dict[str, Iterator[Row]] = {
             "tokens": iter(wrong),
-            "masks": token_table.mask_rows(bench.vocabulary, table, bench.engine, bench.judge),
-            "exactness": _exactness_rows(bench, name, probes),
-            "specials": special_tokens.rows(bench.vocabulary, table, bench.engine, bench.judge),
+            "masks": token_table.mask_rows(session.vocabulary, table, session.engine, judge.masks),
+            "exactness": _exactness_rows(session, judge, table, probes),
+            "specials": special_tokens.rows(session.vocabulary, table, session.engine, judge.masks),
         }
         for kind, found in rows.items():
-            bench.channel.rows(kind, (whose | row for row in found))
-        counts = token_table.table_row(bench.vocabulary, table, wrong, mode)
-        bench.channel.rows("tokenizers", [whose | facts | status | counts])
-        bench.channel.done("audit", name)
+            session.channel.rows(kind, (whose | row for row in found))
+        counts = token_table.table_row(session.vocabulary, table, wrong, mode)
+        session.channel.rows("tokenizers", [whose | facts | status | counts])
+        session.channel.done("audit", name)
 
 
-def _known(bench: Workbench) -> tuple[list[bytes], Row]:
+def _known(session: Session, tables: Tables) -> tuple[list[bytes], Row]:
     """What builders share: the probes, those that may kill tried, and the vocabulary's facts."""
-    probes = round_trip.probes(bench.vocabulary, bench.job.audit_seed)
-    if any(table.tokenize for table in bench.tables.values()):
-        bench.survival.try_all(probes)
-    return probes, _vocabulary_facts(bench)
+    probes = round_trip.probes(session.vocabulary, session.job.audit.seed)
+    if any(table.tokenize for table in tables.made.values()):
+        session.survival.try_all(probes)
+    return probes, _vocabulary_facts(session)
 
 
-def _exactness_rows(bench: Workbench, name: str, probes: list[bytes]) -> Iterator[Row]:
-    table = bench.tables[name]
-    tokenizer = bench.engine.tokenizer(table)
+def _exactness_rows(
+    session: Session, judge: Judge, table: TokenTable, probes: list[bytes]
+) -> Iterator[Row]:
+    tokenizer = session.engine.tokenizer(table)
     tokenize: Tokenize = table.tokenize or tokenizer.tokenize
-    survival = bench.survival
+    survival = session.survival
     found = round_trip.measure(
-        bench.vocabulary,
+        session.vocabulary,
         tokenize,
-        bench.canonical,
+        judge.canonical.tokenize,
         survival if table.calls_llama else lambda _: True,
         [probe for probe in probes if survival.tried(probe)] if table.calls_llama else probes,
     )
@@ -73,38 +76,38 @@ def _exactness_rows(bench: Workbench, name: str, probes: list[bytes]) -> Iterato
         }
 
 
-def _vocabulary_facts(bench: Workbench) -> Row:
-    vocabulary = bench.vocabulary
+def _vocabulary_facts(session: Session) -> Row:
+    vocabulary = session.vocabulary
     return {
         "vocab_type": vocabulary.type.value,
         "n_disagreements": len(vocabulary.disagreements),
         "add_space_prefix": vocabulary.add_space_prefix,
-        "prefix_scheme": bench.scheme,
+        "prefix_scheme": session.prompts.scheme,
         "clean_spaces": vocabulary.clean_spaces,
         "eos": vocabulary.eos,
         "eot": vocabulary.eot,
         "end_ids": sorted(vocabulary.end_ids),
-        "tokenize_hash": _tokenize_hash(bench),
+        "tokenize_hash": _tokenize_hash(session),
         "vocab_hash": vocabulary.hash,
     }
 
 
-def _tokenize_hash(bench: Workbench) -> str | None:
+def _tokenize_hash(session: Session) -> str | None:
     """sha256 of how the runtime splits the probes; None where none of them is sure to come back.
 
     Two files of the same tokens may split differently: by their pre-tokenizer.
     """
-    tokenize = bridge.raw_tokenize(bench.material.vocab)
-    probes = round_trip.probes(bench.vocabulary, seed=0)
-    sure = [probe for probe in probes if not bench.vocabulary.may_throw(probe)]
+    tokenize = bridge.raw_tokenize(session.material.vocab)
+    probes = round_trip.probes(session.vocabulary, seed=0)
+    sure = [probe for probe in probes if not session.vocabulary.may_throw(probe)]
     return provenance.digest(*(tokenize(probe) for probe in sure)) if sure else None
 
 
-def _refusal(bench: Workbench, builder: str) -> Row:
+def _refusal(session: Session, tables: Tables, builder: str) -> Row:
     said: Row = {
         "status": End.BUILDER_REFUSED.value,
-        "reason": str(bench.refusals[builder]),
-        "n_tokens": bench.vocabulary.n_tokens,
+        "reason": str(tables.refused[builder]),
+        "n_tokens": session.vocabulary.n_tokens,
     }
-    made_by = bench.refusals[builder].made_by or None
+    made_by = tables.refused[builder].made_by or None
     return said | dict.fromkeys(token_table.COUNTS) | {"made_by": made_by}

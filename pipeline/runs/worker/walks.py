@@ -19,68 +19,74 @@ from ...grammars.case import Case, StringGrammar
 from ...grammars.languages import ByteGrammar, Languages
 from ...model.names import Row
 from ...system import provenance, rerun
-from .session import Workbench
+from .judge import Judge
+from .session import Session
+from .tables import Tables
 
 
-def run(bench: Workbench) -> None:
+def run(session: Session, tables: Tables, judge: Judge) -> None:
     """Send `states`, `walks`, `reproducers` and `strings` of every builder."""
-    strings = bench.job.strings_suite and suites.load_strings(Path(bench.job.strings_suite))
-    planned = cache(partial(_planned, bench))
-    for builder in bench.job.builders:
-        if not bench.start_if_pending("walks", builder):
+    asked = session.job.audit
+    strings = asked.strings_suite and suites.load_strings(Path(asked.strings_suite))
+    planned = cache(partial(_planned, session))
+    for builder in session.job.plan.builders:
+        if not session.start_if_pending("walks", builder):
             continue
         languages, plan = planned()  # within a unit: a vocabulary's own texts are compiled
-        table = bench.tables.get(builder)
+        table = tables.made.get(builder)
         if table is None:
-            bench.channel.done("walks", builder)
+            session.channel.done("walks", builder)
             continue
         walker = Walker(
-            vocabulary=bench.vocabulary,
+            vocabulary=session.vocabulary,
             table=table,
-            judge=bench.judge,
-            compile=partial(_compile, bench, table),
+            judge=judge.masks,
+            compile=partial(_compile, session, table),
         )
         done = [walker.walk(case, languages[case], how, seed) for case, how, seed in plan]
         for i, walk in enumerate(done):
             name = f"{i:04d}-{walk.strategy}"
-            bench.channel.rows("states", _state_rows(bench, builder, name, walk))
-            bench.channel.rows("walks", [_walk_row(bench, builder, name, walk)])
-        bench.channel.rows("reproducers", _reproducer_rows(bench, builder, walker, done))
+            session.channel.rows("states", _state_rows(judge, builder, name, walk))
+            session.channel.rows("walks", [_walk_row(session, judge, builder, name, walk)])
+        session.channel.rows("reproducers", _reproducer_rows(session, builder, walker, done))
         if strings:
-            bench.channel.rows("strings", _string_rows(bench, table, builder, strings.grammars))
-        bench.channel.done("walks", builder)
+            session.channel.rows(
+                "strings", _string_rows(session, judge, table, builder, strings.grammars)
+            )
+        session.channel.done("walks", builder)
 
 
-def _planned(bench: Workbench) -> tuple[dict[Case, Languages], list[tuple[Case, Strategy, str]]]:
+def _planned(session: Session) -> tuple[dict[Case, Languages], list[tuple[Case, Strategy, str]]]:
     """The languages of the cases that are walked, and (case, strategy, seed) of each walk."""
-    made_for_it = list(suites.load(Path(bench.job.walks_suite)).cases)
-    spelt = special_tokens.cases(bench.vocabulary) if bench.job.walks else []
-    others = [case for case in bench.languages if not case.imported]
+    asked = session.job.audit
+    made_for_it = list(suites.load(Path(asked.walks_suite)).cases)
+    spelt = special_tokens.cases(session.vocabulary) if asked.walks else []
+    others = [case for case in session.languages if not case.imported]
     plan = [
-        *walks.plan(made_for_it, others, bench.job.walks, bench.job.audit_seed),
+        *walks.plan(made_for_it, others, asked.walks, asked.seed),
         *((case, Strategy.UNIFORM, case.id) for case in spelt),
     ]
     more = {case: Languages.of(case) for case in (*made_for_it, *spelt)}
-    return bench.languages | more, plan
+    return session.languages | more, plan
 
 
-def _compile(bench: Workbench, table: TokenTable, case: Case) -> Matcher:
-    return bench.engine.compile(table, *case.grammar.engine_text())
+def _compile(session: Session, table: TokenTable, case: Case) -> Matcher:
+    return session.engine.compile(table, *case.grammar.engine_text())
 
 
-def _state_rows(bench: Workbench, builder: str, name: str, walk: Walk) -> Iterator[Row]:
+def _state_rows(judge: Judge, builder: str, name: str, walk: Walk) -> Iterator[Row]:
     for step, finding in enumerate(walk.findings):
-        yield bench.state_row(builder, walk.case, name, step, finding)
+        yield judge.state_row(builder, walk.case, name, step, finding)
 
 
 def _reproducer_rows(
-    bench: Workbench, builder: str, walker: Walker, done: list[Walk]
+    session: Session, builder: str, walker: Walker, done: list[Walk]
 ) -> Iterator[Row]:
-    tokenizer = bench.job.tokenizer
+    tokenizer = session.job.tokenizer
     versions = provenance.versions()
     made_by = (
-        f"llama-cpp-python {versions['llama-cpp-python']}, {bench.engine.version}, "
-        f"vocabulary sha256 {bench.vocabulary.hash[:16]}"
+        f"llama-cpp-python {versions['llama-cpp-python']}, {session.engine.version}, "
+        f"vocabulary sha256 {session.vocabulary.hash[:16]}"
     )
     release = rerun.release(walker.table.made_by)
     met = list(reproducers.reproducers(walker, done))
@@ -88,7 +94,7 @@ def _reproducer_rows(
     for found in met:
         parts = tokenizer, builder, release, found.name
         file = f"reproducers/{rerun.file_name('-'.join(filter(None, parts)))}.yaml"
-        command = rerun.reproducing(file, bench.job.named, [f"builder={rerun.quoted(builder)}"])
+        command = rerun.reproducing(file, session.job.named, [f"builder={rerun.quoted(builder)}"])
         about = f"{tokenizer}, builder {builder}: mask {found.finding.verdict} ({found.kind})"
         first = next(iter(found.finding.ids), None)
         yield {
@@ -100,7 +106,7 @@ def _reproducer_rows(
             "grammar": found.case.grammar.text,
             "tokens": list(found.tokens),
             "ids": list(found.finding.ids),
-            "true": None if first is None else bench.vocabulary.true_bytes[first],
+            "true": None if first is None else session.vocabulary.true_bytes[first],
             "claimed": None if first is None else walker.table.claimed[first],
             "made_by": walker.table.made_by or None,
             "file": file,
@@ -110,16 +116,16 @@ def _reproducer_rows(
         }
 
 
-def _walk_row(bench: Workbench, builder: str, name: str, walk: Walk) -> Row:
-    pieces = [bench.vocabulary.rendered[token] for token in walk.tokens]
+def _walk_row(session: Session, judge: Judge, builder: str, name: str, walk: Walk) -> Row:
+    pieces = [session.vocabulary.rendered[token] for token in walk.tokens]
     return {
-        "tokenizer": bench.job.tokenizer,
+        "tokenizer": session.job.tokenizer,
         "builder": builder,
         "grammar": f"{walk.case.suite}/{walk.case.id}",
         "walk": name,
         "strategy": walk.strategy.value,
         "n_steps": len(walk.tokens),
-        "n_non_canonical": walks.n_non_canonical(pieces, bench.canonical_pieces(walk.text)),
+        "n_non_canonical": walks.n_non_canonical(pieces, judge.canonical.pieces(walk.text)),
         "ended": walk.ended,
         "accepting": walk.accepting,
         "text": walk.text,
@@ -140,7 +146,8 @@ def _walk_verdict(walk: Walk) -> str:
 
 
 def _string_rows(
-    bench: Workbench,
+    session: Session,
+    judge: Judge,
     table: TokenTable,
     builder: str,
     grammars: tuple[StringGrammar, ...],
@@ -150,14 +157,14 @@ def _string_rows(
         language = ByteGrammar(data)
         wanted_texts = [(True, text) for text in grammar.accept]
         wanted_texts += [(False, text) for text in grammar.reject]
-        with closing(bench.engine.compile(table, kind, data)) as start:
+        with closing(session.engine.compile(table, kind, data)) as start:
             for wanted, text in wanted_texts:
                 rng = random.Random(f"{grammar.id}/{text!r}")
-                for split, ids in bench.spelling.spellings(text, rng):
+                for split, ids in judge.spelling.spellings(text, rng):
                     with closing(start.clone()) as matcher:
-                        got = accepts(matcher, ids, bench.vocabulary)
+                        got = accepts(matcher, ids, session.vocabulary)
                     yield {
-                        "tokenizer": bench.job.tokenizer,
+                        "tokenizer": session.job.tokenizer,
                         "builder": builder,
                         "grammar": grammar.id,
                         "string": text,

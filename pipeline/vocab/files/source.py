@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ...model.settings import MISSING, setting
+from ..prefix_schemes import AUTO, SpmPrefixScheme
+
 Role = Literal["model", "tokenizer"]
 Format = Literal["gguf", "sentencepiece"]
 
@@ -13,29 +16,42 @@ Format = Literal["gguf", "sentencepiece"]
 class Source:
     """One file of `conf/model` or `conf/tokenizer`; a set `path` wins over every `kind`."""
 
-    name: str
-    """The name in tables and in errors."""
-    kind: str
-    """forge, own, path, package, sdist, wheel or hub."""
+    name: str = MISSING
+    """Name in tables and errors; the group's option sets it."""
+    kind: str = MISSING
+    """Where the file comes from: forge, own, path, package, sdist, wheel or hub."""
     path: str | None = None
-    """A file of the user's own."""
+    """A file of your own, with the option `path`."""
     package: str | None = None
-    """package: the import name; sdist, wheel: the distribution's name."""
+    """package: the import name; sdist, wheel: the Python package that has the file."""
     version: str | None = None
     """sdist, wheel: the exact version."""
     members: tuple[str, ...] = ()
-    """Paths inside the package, below the sdist's top folder, or in the wheel; wheels may have
-    several, joined in order, and `distribution:path` names another distribution than `package`."""
+    """package, sdist, wheel: paths in it; the parts of one file, in order. In a wheel
+    `distribution:path` names another distribution than `package`."""
     sha256: str | None = None
-    """Of the whole file, lower-case hex; checked wherever the file comes from."""
+    """Checksum of the whole file, lower-case hex; checked wherever it comes from."""
     repo: str | None = None
-    """hub: owner/name."""
+    """hub: owner/name of the repository."""
     file: str | None = None
-    """hub: the file's path in the repository."""
+    """hub: path in the repository."""
     revision: str | None = None
-    """hub: branch, tag or commit; `main` where it is not set."""
+    """hub: branch, tag or commit; null for main."""
     seed: int = 0
-    """forge: the seed of the weights."""
+    """forge: seed of the weights."""
+
+    @property
+    def label(self) -> str:
+        """Its name in tables: of a file of your own the file's, without its suffix."""
+        return Path(self.path).stem if self.kind == "path" and self.path else self.name
+
+
+@dataclass(frozen=True)
+class TokenizerSource(Source):
+    """A tokenizer file, and what it does not say of itself."""
+
+    prefix_scheme: str = setting(AUTO, one_of=(AUTO, *SpmPrefixScheme))
+    """Where SentencePiece's dummy prefix goes; auto: as the source says."""
 
 
 @dataclass(frozen=True)

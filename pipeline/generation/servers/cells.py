@@ -1,0 +1,119 @@
+"""Cells of a server: every case asked, judged on the text that came back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+
+from ...grammars.case import Case
+from ...grammars.languages import ByteGrammar
+from ...model.names import SENTINEL, Row
+from .. import judge_answer
+from ..generating import Generated, Inputs, TokenStep
+from ..request import Request
+from .answer import Answer, Interface
+from .client import Remote
+from .provide import Default, Provided, provide
+
+_MIN_CONTEXT = 256
+"""Tokens a slot has at least."""
+
+
+class ServerCells:
+    """See `generating.Generation`."""
+
+    device = "server"
+
+    def __init__(
+        self,
+        inputs: Inputs,
+        server: Provided,
+        interface: Interface,
+        *,
+        promised: Callable[[Case], Case] | None = None,
+    ) -> None:
+        """`promised` gives the case as the interface can promise it, where it cannot all of it."""
+        self.made_by: Row = {"llama_lib_sha256": server.sha256, "server": server.version}
+        self.version: object = inputs.target.asked_as
+        self._inputs = inputs
+        self._promised = promised
+        self._remote = Remote(server, interface, inputs.prompts.ids, inputs.target, inputs.alive)
+
+    def generate(self, requests: Sequence[Request]) -> Iterator[Generated]:
+        """See `generating.Generation`. The sentinels are asked first: they show whether any other
+        answer can be taken for enforced."""
+        sentinels = [request for request in requests if request.case.suite == SENTINEL]
+        others = [request for request in requests if request.case.suite != SENTINEL]
+        shown = list(self._remote.ask(sentinels))
+        enforced = _enforced(shown)
+        for request, answer in chain(shown, self._remote.ask(others)):
+            enforces = enforced.get(request.case.grammar.kind, True)
+            yield self._judged(request, answer, enforces)
+
+    def timings(self) -> Row | None:
+        """See `generating.Generation`."""
+        return None
+
+    def _judged(self, request: Request, answer: Answer, enforces: bool) -> Generated:
+        inputs, case, exact = self._inputs, request.case, self._promised is None
+        grammar = inputs.languages[case].grammar
+        if self._promised is not None:
+            case = self._promised(case)
+            grammar = ByteGrammar(case.grammar.engine_text()[1])
+        bench = judge_answer.Bench(
+            grammar, inputs.oracle, inputs.vocabulary.rendered, exact, enforces
+        )
+        columns: Row = {
+            "n_tokens": answer.n_tokens,
+            "ended": answer.end.value,
+            "engine_error": answer.errors[0] if answer.errors else None,
+            "n_engine_errors": None if answer.errors is None else len(answer.errors),
+            "http_status": answer.status,
+            "prompt_ids": list(inputs.prompts.ids(request.case.prompt)) if exact else None,
+        }
+        if answer.text is None:
+            columns["output"] = None
+        judged = judge_answer.judge_answer(case, answer, bench)
+        return Generated(request, judged, self._steps(answer), columns)
+
+    def _steps(self, answer: Answer) -> list[TokenStep]:
+        """The tokens that were told, up to one that the vocabulary does not have."""
+        steps: list[TokenStep] = []
+        for token in answer.tokens or ():
+            if not 0 <= token < self._inputs.vocabulary.n_tokens:
+                break
+            steps.append(TokenStep(token))
+        return steps
+
+
+@contextmanager
+def provided(
+    inputs: Inputs, requests: Sequence[Request], default: Default, *, ready: str
+) -> Generator[Provided]:
+    """The server, with room for the longest of these requests; what was started is stopped."""
+    longest = max(len(inputs.prompts.ids(one.case.prompt)) + one.max_tokens for one in requests)
+    server = provide(
+        inputs.target,
+        default,
+        inputs.file,
+        inputs.log,
+        ready=ready,
+        context=-(-(longest + 1) // _MIN_CONTEXT) * _MIN_CONTEXT,
+        threads=inputs.n_threads,
+    )
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def _enforced(answers: Sequence[tuple[Request, Answer]]) -> Mapping[str, bool]:
+    """For each kind of grammar whether a sentinel showed that it has a say."""
+    found: dict[str, bool] = {}
+    for request, answer in answers:
+        shown = judge_answer.engaged(request.case, answer)
+        if shown is not None:
+            kind = request.case.grammar.kind
+            found[kind] = found.get(kind, False) or shown
+    return found

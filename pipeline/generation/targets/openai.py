@@ -1,0 +1,67 @@
+"""`openai`: any server of OpenAI's HTTP interface; it carries JSON Schemas, and gives text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ...model.errors import PipelineError
+from ..servers.provide import Default, label
+from ..settings import TargetSettings
+from . import register
+
+if TYPE_CHECKING:  # loads native libraries, which the parent must not
+    from ..generating import Generation, Inputs
+    from ..request import Request
+
+_DEFAULT = Default(
+    package="llama-cpp-python",
+    module="llama_cpp",
+    needs=("uvicorn", "starlette_context"),
+    library="**/libllama.*",
+    command=(
+        *(sys.executable, "-P", "-m", "llama_cpp.server"),
+        *("--model", "{model}", "--host", "127.0.0.1"),
+        *("--port", "{port}", "--n_ctx", "{context}"),
+        *("--n_threads", "{threads}", "--n_threads_batch", "{threads}"),
+    ),
+    shared_context=False,
+)
+
+
+@register
+class OpenAITarget:
+    """See `target.Target`."""
+
+    name = "openai"
+    shows_tables = False
+    exact_bytes = False
+    samples = False
+
+    def carries(self, kind: str) -> bool:
+        """JSON Schemas alone."""
+        return kind == "json"
+
+    def label(self, settings: TargetSettings) -> str:
+        """See `target.Target`."""
+        return label(settings, _DEFAULT)
+
+    @contextmanager
+    def opened(self, inputs: Inputs, requests: Sequence[Request]) -> Generator[Generation]:
+        """See `generating.GeneratingTarget`."""
+        from ..servers import cells, openai  # loads native libraries
+
+        settings = inputs.target
+        with cells.provided(inputs, requests, _DEFAULT, ready="/v1/models") as server:
+            model = settings.served or openai.first_model(server.get("/v1/models"))
+            if model is None:
+                raise PipelineError(
+                    f"{server.address} does not say which models it serves (GET /v1/models). Name "
+                    "one with target.served=…, and see that target.url is the address without /v1."
+                )
+            interface = openai.OpenAI(
+                model, chat=settings.api == "chat", json_schema=settings.sent_as == "json_schema"
+            )
+            yield cells.ServerCells(inputs, server, interface, promised=openai.plain)

@@ -1,0 +1,83 @@
+"""The tables that the job's builders make of the vocabulary, and why some made none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from ...engines import builders
+from ...engines.llguidance import Llguidance
+from ...engines.table import Material, TokenTable
+from ...model.errors import BuilderRefused
+from .session import Session
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What came of each builder, by its name: a table or a refusal."""
+
+    made: dict[str, TokenTable] = field(default_factory=dict[str, TokenTable])
+    refused: dict[str, BuilderRefused] = field(default_factory=dict[str, BuilderRefused])
+    """Builders that refused this vocabulary, with their reasons."""
+
+    @staticmethod
+    def of(session: Session) -> Tables:
+        """Those of a job; each builder is announced as a unit."""
+        return build(
+            session.job.plan.builders,
+            session.material,
+            session.engine,
+            started=lambda name: session.channel.started("build", name),
+            done=lambda name: session.channel.done("build", name),
+            apart=session.job.plan.apart,
+        )
+
+
+def _unsaid(_: str) -> None:
+    pass
+
+
+def build(
+    names: Iterable[str],
+    material: Material,
+    engine: Llguidance,
+    *,
+    started: Callable[[str], None] = _unsaid,
+    done: Callable[[str], None] = _unsaid,
+    apart: bool = False,
+) -> Tables:
+    """Let each builder make its table, and make the engine's tokenizer of it.
+
+    Native tokenizers take most of the time: those of unlike tables are made side by side, or,
+    where a death is to have one suspect, one after the other (`apart`).
+    """
+    tables = Tables()
+    tokenizers: dict[str, Future[object]] = {}
+
+    def finish(name: str) -> None:
+        try:
+            if name in tables.made:
+                tokenizers[tables.made[name].hash].result()
+        except BuilderRefused as refusal:
+            tables.refused[name] = refusal
+            del tables.made[name]
+        done(name)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        begun: list[str] = []
+        for name in names:
+            started(name)
+            begun.append(name)
+            try:
+                table = tables.made[name] = builders.get(name).build(material)
+                if table.hash not in tokenizers:
+                    tokenizers[table.hash] = pool.submit(engine.tokenizer, table)
+            except BuilderRefused as refusal:
+                tables.refused[name] = refusal
+            if apart:
+                finish(begun.pop())
+        for name in begun:
+            finish(name)
+    return tables

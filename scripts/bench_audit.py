@@ -40,7 +40,7 @@ from pipeline.engines.llguidance import Llguidance
 from pipeline.engines.protocol import allowed_ids
 from pipeline.engines.table import Material
 from pipeline.native import llama
-from pipeline.runs.worker.session import tables_of
+from pipeline.runs.worker.tables import build
 from pipeline.vocab import vocabulary
 from pipeline.vocab.files import resolve
 from pipeline.vocab.files.source import Source
@@ -54,12 +54,12 @@ def audit(file: Path) -> None:
     with closing(llama.Model(file, vocab_only=True)) as model, closing(Llguidance()) as engine:
         read = vocabulary.read(model)
         material = Material(read, model.vocab, lambda _: True)
-        tables, refusals = tables_of(_BUILDERS, material, engine)
-        if refusals:
-            raise SystemExit(f"refused: {refusals}")
+        tables = build(_BUILDERS, material, engine)
+        if tables.refused:
+            raise SystemExit(f"refused: {tables.refused}")
         probes = round_trip.probes(read, 0)
         canonical = bridge.raw_tokenize(model.vocab)
-        for table in {table.hash: table for table in tables.values()}.values():
+        for table in {table.hash: table for table in tables.made.values()}.values():
             list(wrong_tokens(read, table))
             tokenize = table.tokenize or engine.tokenizer(table).tokenize
             list(round_trip.measure(read, tokenize, canonical, lambda _: True, probes))

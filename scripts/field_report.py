@@ -25,8 +25,9 @@ from typing import Any
 
 import polars as pl
 
-from pipeline.engines import builders, libraries
-from pipeline.engines.libraries.package import Package, engines
+from pipeline.engines import builders
+from pipeline.engines.libraries import engines
+from pipeline.engines.libraries.package import Package
 from pipeline.results.tables import parquet, schemas
 from pipeline.results.tables.released import known_engine, links
 from pipeline.runs.parent import collect
@@ -268,7 +269,7 @@ def main() -> int:
     walked = [name for name in ENGINES_ON if name in tokenizers]
     out: Path = asked.out.absolute()
     here = [name for name in FOREIGN if installed(builders.get(name))]
-    own = [name for name in libraries.NAMES if installed(engines.get(name))]
+    own = [name for name in engines.names() if installed(engines.get(name))]
     folders = [
         audit(out, "here", tokenizers, f"builder=[{','.join([*here, *OURS])}]", "audit.walks=3")
     ]

@@ -245,9 +245,11 @@ def schema() -> str:
 
     kinds: dict[str, TypeAdapter[Any]] = {"job": adapter(Job), "message": adapter(Message)}
     refs, made = TypeAdapter.json_schemas(
-        [(name, "validation", kind) for name, kind in kinds.items()],
+        [(name, "serialization", kind) for name, kind in kinds.items()],
         title=f"byte-exact worker protocol, version {VERSION}",
     )
+    for kind in made["$defs"].values():
+        kind |= {"additionalProperties": False, "required": sorted(kind.get("properties", ()))}
     made |= {"properties": {name: ref for (name, _), ref in refs.items()}}
     return json.dumps(made, indent=1, sort_keys=True) + "\n"
 

@@ -20,8 +20,7 @@ from pipeline.audit import small_cases
 from pipeline.audit.engine_mask_kinds import Kinds
 from pipeline.audit.engine_masks import expressed, reordered
 from pipeline.audit.masks import FAULTS, MaskVerdict
-from pipeline.engines import libraries
-from pipeline.engines.libraries import package
+from pipeline.engines.libraries import engines
 from pipeline.engines.libraries.engine import ForeignEngine
 from pipeline.engines.table import Material
 from pipeline.grammars.case import Case, Grammar
@@ -71,7 +70,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         "builder=fixed",
         "audit.walks=6",
         "audit.strings_suite=null",
-        f"audit.engines=[{','.join(present(package.engines.get, *libraries.NAMES))}]",
+        f"audit.engines=[{','.join(present(engines.get, *engines.names()))}]",
         f"audit.engines_suite={suite}",
     )
     assert done.code == 0, done.err
@@ -80,8 +79,8 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 def finding(probed: Finished, engine: str, verdict: str, kind: str) -> dict[str, Any]:
     """The one row; skipped where the engine's package is not installed."""
-    if engine not in present(package.engines.get, engine):
-        pytest.skip(f"needs: pip install 'byte-exact[{package.engines.get(engine).extra}]'")
+    if engine not in present(engines.get, engine):
+        pytest.skip(f"needs: pip install 'byte-exact[{engines.get(engine).extra}]'")
     rows = probed.table("engine_findings").filter(engine=engine, verdict=verdict, kind=kind)
     assert rows.height == 1, probed.table("engine_findings").filter(engine=engine)
     return rows.row(0, named=True)
@@ -89,7 +88,7 @@ def finding(probed: Finished, engine: str, verdict: str, kind: str) -> dict[str,
 
 def test_every_engine_was_walked(probed: Finished) -> None:
     rows = probed.table("engines")
-    assert set(rows["engine"]) == set(present(package.engines.get, *libraries.NAMES))
+    assert set(rows["engine"]) == set(present(engines.get, *engines.names()))
     assert not set(rows["verdict"]) & {"builder_refused", "grammar_error"}, rows.filter(
         pl.col("reason") != ""
     )

@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.engines import builders
 from pipeline.engines.libraries.package import Foreign
-from pipeline.engines.outside import Outside
+from pipeline.engines.settings import BuilderSettings
 from pipeline.engines.table import TokenTable
 from pipeline.model.errors import BuilderRefused
 from pipeline.vocab import tokenizer_json
@@ -164,7 +164,7 @@ def test_the_models_own_tokenizer_json_is_read(open_vocabulary: Open, tmp_path: 
     document["model"]["merges"] = []
     own = tmp_path / "tokenizer.json"
     own.write_text(json.dumps(document), "utf-8")
-    outside = Outside(tokenizer_json=str(own))
+    outside = BuilderSettings(tokenizer_json=str(own))
     table = builders.get("llguidance_hf").build(replace(material, outside=outside))
     wrong = [i for i, true in enumerate(vocabulary.true_bytes) if table.claimed[i] != true]
     assert (wrong, table.claimed[5000]) == ([5000], b"no such piece")

@@ -7,7 +7,6 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,9 @@ from pipeline.runs.parent.attempts import Limits
 from pipeline.runs.parent.command import INVOCATION, Command, claim, release
 from pipeline.runs.parent.journal import Group
 from pipeline.runs.parent.placeholders import Fate
-from pipeline.runs.protocol import CollectionRef, Job, SuiteRef
+from pipeline.runs.protocol import CollectionRef, SuiteRef, read_job
 from support.command import ROOT
-from support.workers import job, stub
+from support.workers import audit, job, stub
 
 COMMAND = Command("run", ("tokenizer=path", "run.name=run"), "/")
 
@@ -92,7 +91,7 @@ def test_every_owed_unit_gets_a_typed_row_that_its_table_takes(tmp_path: Path) -
         stages=("audit", "generate"),
         builders=("fixed", "unfixed"),
         suites=(SuiteRef("x", ("c1", "c2"), "s"),),
-        engines=("gbnf",),
+        audit=audit(engines=("gbnf",)),
     )
     owed = list(units.owed(one))
     assert len(owed) == len(set(owed)) == 1 + 1 + 2 * 2 + 2 * 2
@@ -106,7 +105,7 @@ def test_every_owed_unit_gets_a_typed_row_that_its_table_takes(tmp_path: Path) -
 
 
 def test_an_engine_does_not_fall_with_the_builder_of_its_name(tmp_path: Path) -> None:
-    one = job(tmp_path, builders=("fixed", "xgrammar"), engines=("xgrammar",))
+    one = job(tmp_path, builders=("fixed", "xgrammar"), audit=audit(engines=("xgrammar",)))
     struck = set(placeholders.struck(one, ("build", "xgrammar")))
     assert struck == {("audit", "xgrammar"), ("walks", "xgrammar")}
 
@@ -122,11 +121,11 @@ def test_a_worker_is_told_what_is_done_or_others_by_marks_alone(tmp_path: Path, 
         suites=(SuiteRef("x", tuple(f"case_{n}" for n in range(50)), "s"),),
         collections=(CollectionRef("c", "maskbench", "x", tuple(f"s{n}" for n in range(20))),),
     )
-    shard = replace(whole, others=units.others(whole, 3, seed % 3))
+    shard = whole.planned(others=units.others(whole, 3, seed % 3))
     done = {unit for unit in units.owed(shard) if rng.random() < seed / 7}
     told = units.less(shard, done)
     assert len(told.to_json()) <= len(whole.to_json()) + len(list(units.owed(whole)))
-    assert units.pending(Job.from_json(json.loads(told.to_json()))) == {*units.owed(shard)} - done
+    assert units.pending(read_job(told.to_json())) == {*units.owed(shard)} - done
     assert units.pending(whole) == {*units.owed(whole)}
 
 

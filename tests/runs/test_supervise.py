@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from pipeline.generation.settings import EngineSettings
 from pipeline.runs.parent.supervise import Death, supervise
-from pipeline.runs.protocol import Job, SuiteRef
+from pipeline.runs.protocol import Job, SuiteRef, read_job
 from support import damaged_ggufs as faults
 from support.command import QUICK, ROOT, pipeline
 from support.vocabularies import vocabulary_file
@@ -217,9 +218,9 @@ def test_job_reaches_the_worker_whole(monkeypatch: pytest.MonkeyPatch, tmp_path:
     copy = tmp_path / "job.json"
     stub(monkeypatch, tmp_path, f'head -n 1 > "{copy}"')
     cases = tuple(f"case_{i:020}" for i in range(10_000))
-    sent = job(tmp_path, suites=(SuiteRef("é", cases),), max_tokens=5)
+    sent = job(tmp_path, suites=(SuiteRef("é", cases),), engine=EngineSettings(max_tokens=5))
     assert work(sent) == (None, [])
-    assert Job.from_json(json.loads(copy.read_text("utf-8"))) == sent
+    assert read_job(copy.read_text("utf-8")) == sent
 
 
 def test_nothing_is_left_of_a_worker_when_its_taker_fails(

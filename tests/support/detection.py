@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import cast
@@ -24,6 +24,7 @@ from pipeline.engines.table import Builder, TokenTable
 from pipeline.generation.in_process import Decoding, InProcess
 from pipeline.generation.judge_transcript import evaluate
 from pipeline.generation.request import Request
+from pipeline.generation.settings import EngineSettings
 from pipeline.grammars import suites
 from pipeline.grammars.case import Case
 from pipeline.grammars.languages import Languages
@@ -32,9 +33,12 @@ from pipeline.model.verdicts import Verdict
 from pipeline.native import llama
 from pipeline.runs.worker import token_tables, walks
 from pipeline.runs.worker.channel import Channel
-from pipeline.runs.worker.session import Workbench
-from pipeline.vocab import vocabulary
+from pipeline.runs.worker.judge import Judge
+from pipeline.runs.worker.session import Session
+from pipeline.runs.worker.tables import Tables
+from pipeline.system.clock import UNTIMED
 from pipeline.vocab.files import forge, source
+from pipeline.vocab.vocabulary import read
 from support import laws
 from support.broken_builders import BROKEN, BrokenBuilder
 from support.command import ROOT
@@ -88,25 +92,36 @@ class Detector:
         return Detector(name, model, file, stack)
 
     @cached_property
-    def bench(self) -> Workbench:
-        """The product's workbench, whose engine and table are changed from builder to builder."""
-        job = audit_of(self.file, tokenizer=self.name, oracle_budget=1e9, builders=())
-        return Workbench(
+    def session(self) -> Session:
+        """The product's session, whose engine and plan are changed from builder to builder."""
+        job = audit_of(
+            self.file,
+            tokenizer=self.name,
+            engine=EngineSettings(oracle="off", oracle_budget=1e9),
+            builders=(),
+        )
+        return Session(
             job=job,
             channel=cast(Channel, _Collector()),
+            clock=UNTIMED,
             model=self.model,
             weights="",
             file=self.file,
             engine=Llguidance(),
             device="cpu",
-            vocabulary=vocabulary.read(self.model),
+            vocabulary=read(self.model),
             languages={},
         )
 
     @cached_property
+    def judge(self) -> Judge:
+        """One for all builders: it keeps what is legal after each prefix."""
+        return Judge(self.session)
+
+    @cached_property
     def languages(self) -> dict[Case, Languages]:
         """Made once for all builders: the judge's cache knows them by identity."""
-        cases = [*self._walked(), *special_tokens.cases(self.bench.vocabulary)]
+        cases = [*self._walked(), *special_tokens.cases(self.session.vocabulary)]
         cases += [case for suite in GENERATED for case in _cases(suite)]
         return {case: Languages.of(case) for case in cases}
 
@@ -120,7 +135,7 @@ class Detector:
 
     def row(self, broken: BrokenBuilder) -> dict[str, bool] | None:
         """Whether each suite detects it; None where this vocabulary has nothing to break."""
-        if not broken.breaks(self.bench.material):
+        if not broken.breaks(self.session.material):
             return None
         # An engine of its own: native tokenizers are shared by a hash, about which it may lie.
         reports = self._reports(broken, broken.wrap(Llguidance()))
@@ -134,14 +149,13 @@ class Detector:
     ) -> Iterator[tuple[str, Iterator[Hashable]]]:
         """(suite, its faults) of every suite; faults are looked for as they are asked for."""
         with closing(engine):
-            material = self.bench.material
+            material = self.session.material
             table = builder.build(material)
-            self.bench.engine = cast(Llguidance, engine)
-            self.bench.tables = {builder.name: table}
-            self.bench.job = replace(self.bench.job, builders=(builder.name,))
-            self.bench.__dict__.pop("wanted", None)  # of the builder before
-            self.bench.channel = cast(Channel, collector := _Collector())
-            token_tables.run(self.bench)
+            self.session.engine = cast(Llguidance, engine)
+            self.session.job = self.session.job.planned(builders=(builder.name,))
+            self.session.__dict__.pop("wanted", None)  # of the builder before
+            self.session.channel = cast(Channel, collector := _Collector())
+            token_tables.run(self.session, Tables({builder.name: table}), self.judge)
             for suite in AUDITS:
                 yield suite, _audit_faults(suite, table, collector.kept)
             yield "walks", self._walk_faults(table, engine)
@@ -156,22 +170,22 @@ class Detector:
 
     def _walk_faults(self, table: TokenTable, engine: Engine) -> Iterator[Hashable]:
         """Walks as the stage plans them, with the spellings of special tokens at the end."""
-        bench = self.bench
+        vocabulary = self.session.vocabulary
         walker = Walker(
-            vocabulary=bench.vocabulary,
+            vocabulary=vocabulary,
             table=table,
-            judge=bench.judge,
+            judge=self.judge.masks,
             compile=lambda case: engine.compile(table, *case.grammar.engine_text()),
         )
         plan = [
             *audit_walks.plan(self._walked(), [], N_WALKS, 0),
-            *((c, Strategy.UNIFORM, c.id) for c in special_tokens.cases(bench.vocabulary)),
+            *((c, Strategy.UNIFORM, c.id) for c in special_tokens.cases(vocabulary)),
         ]
         for case, strategy, seed in plan:
             walk = walker.walk(case, self.languages[case], strategy, seed)
             for step, finding in enumerate(walk.findings):
                 if finding.verdict in FAULTS:
-                    before = [bench.vocabulary.rendered[token] for token in walk.tokens[:step]]
+                    before = [vocabulary.rendered[token] for token in walk.tokens[:step]]
                     yield case.id, b"".join(before), finding.verdict
             verdict = walks._walk_verdict(walk)  # pyright: ignore[reportPrivateUsage]
             if verdict in ("checker_disagrees", "not_accepting"):
@@ -180,7 +194,7 @@ class Detector:
     def _string_faults(self, table: TokenTable) -> Iterator[Hashable]:
         chosen = suites.load_strings(ROOT / "datasets" / "strings.yaml").grammars[::EVERY]
         rows = walks._string_rows(  # pyright: ignore[reportPrivateUsage]
-            self.bench, table, "broken", chosen
+            self.session, self.judge, table, "broken", chosen
         )
         for row in rows:
             if row["verdict"] != "ok":
@@ -189,10 +203,10 @@ class Detector:
     def _generation_faults(
         self, suite: str, name: str, table: TokenTable, engine: Engine
     ) -> Iterator[Hashable]:
-        bench = self.bench
+        vocabulary = self.session.vocabulary
         target = InProcess(
             self.model,
-            bench.vocabulary,
+            vocabulary,
             {name: table},
             engine,
             Decoding(device="cpu", n_seq=8, n_threads=1),
@@ -202,10 +216,10 @@ class Detector:
             judged = evaluate(
                 request.case,
                 transcript,
-                bench.vocabulary,
+                vocabulary,
                 table,
                 self.languages[request.case].grammar,
-                bench.oracle,
+                self.judge.oracle,
                 lambda: False,
             )
             if judged.verdict not in _HARMLESS:

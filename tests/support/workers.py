@@ -17,7 +17,6 @@ from pipeline.runs.settings import RuntimeSettings
 from pipeline.vocab.files.source import cache_dir
 from support.command import ROOT
 
-
 _PLAN = set(Plan.__dataclass_fields__)
 
 

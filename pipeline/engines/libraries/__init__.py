@@ -18,6 +18,7 @@ __all__ = ["engine", "engines", "package"]
 class _Released(Protocol):
     name: str
     package: str
+    extra: str
 
 
 engines: Registry[_Released] = Registry(__name__)

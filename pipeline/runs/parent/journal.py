@@ -30,7 +30,7 @@ from ...model.errors import ResultsError
 from ...model.names import Row, Unit
 from ...results.tables import parquet
 from ...system.rerun import file_name
-from ..protocol import Job
+from ..protocol import VERSION, Job
 
 
 class Group:
@@ -124,6 +124,7 @@ class Group:
                     good = at
                 match message:
                     case {"type": "job", "job": job, "identity": identity}:
+                        _same_protocol(self.path, job)
                         self.jobs.append(job)
                         self.identity, self.name = identity, message.get("name", "")
                     case {"type": "hello"}:
@@ -143,6 +144,16 @@ class Group:
             self.path.unlink()  # not even its first line was written
         elif good < at:
             os.truncate(self.path, good)
+
+
+def _same_protocol(path: Path, job: Mapping[str, object]) -> None:
+    """Raise ResultsError for a job that another version of the protocol has written."""
+    if (version := job.get("protocol", 0)) != VERSION:
+        raise ResultsError(
+            f"{path} was written by another release of byte-exact (its protocol is {version}, this "
+            f"one's {VERSION}). Finish the run with that release, or start it anew under another "
+            "run.name."
+        )
 
 
 def group_path(folder: Path, job: Job, index: int = 0, count: int = 1) -> Path:

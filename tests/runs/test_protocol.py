@@ -1,0 +1,130 @@
+"""The protocol: what both sides send is what the committed JSON Schema says, and no more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from pipeline.audit.settings import AuditSettings
+from pipeline.generation.settings import EngineSettings, Sampling, TargetSettings
+from pipeline.model.errors import ResultsError
+from pipeline.runs import protocol
+from pipeline.runs.parent.journal import Group
+from pipeline.runs.parent.supervise import supervise
+from pipeline.runs.protocol import CollectionRef, FileRef, Message, SuiteRef
+from support.command import ROOT
+from support.vocabularies import vocabulary_file
+from support.workers import job
+
+SCHEMA = ROOT / "pipeline" / "runs" / "protocol.schema.json"
+FIXTURES = ROOT / "tests" / "fixtures"
+
+
+@pytest.fixture(scope="module")
+def checked() -> Callable[[str, object], None]:
+    """Checks a `job` or a `message` against the committed schema."""
+    whole = json.loads(SCHEMA.read_text("utf-8"))
+
+    def check(kind: str, value: object) -> None:
+        jsonschema.validate(value, {"$defs": whole["$defs"], **whole["properties"][kind]})
+
+    return check
+
+
+def test_the_committed_schema_is_that_of_the_types() -> None:
+    """Made anew with: python -c 'from pipeline.runs import protocol; print(protocol.schema())'."""
+    assert SCHEMA.read_text("utf-8") == protocol.schema()
+
+
+def test_a_job_fits_and_comes_back_equal(
+    checked: Callable[[str, object], None], tmp_path: Path
+) -> None:
+    sent = job(
+        tmp_path,
+        suites=(SuiteRef("/x/é.yaml", ("a", "b"), "é"),),
+        collections=(CollectionRef("c", "maskbench", "/x", ("1",)),),
+        others=(("cell", "fixed", "s", "c"),),
+        weights=FileRef("/x/model.gguf", "0" * 64),
+        engine=EngineSettings(max_tokens=3),
+        sampling=Sampling(0.5),
+        target=TargetSettings("server", url="http://127.0.0.1:1"),
+        audit=AuditSettings(engines=("gbnf",)),
+    )
+    checked("job", json.loads(sent.to_json()))
+    assert protocol.read_job(sent.to_json()) == sent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "suite", [(), (SuiteRef(str(ROOT / "datasets" / "enum.yaml"), ("founding",), "enum"),)]
+)
+def test_every_line_of_a_worker_fits(
+    suite: tuple[SuiteRef, ...], checked: Callable[[str, object], None]
+) -> None:
+    """A worker that audits and one that generates; all they say, in its order."""
+    lines: list[str] = []
+    stages = ("audit", "generate") if suite else ("audit",)
+    one = job(vocabulary_file("llama_spm"), suites=suite, stages=stages)
+    assert supervise(one, lines.append, time_limit=120) is None
+    said = [json.loads(line) for line in lines]
+    for message in said:
+        checked("message", message)
+    assert (said[0]["type"], said[-1]["type"]) == ("hello", "end")
+    kinds = {message["type"] for message in said}
+    assert kinds >= {"started", "rows", "done"} | ({"timings"} if suite else set[str]())
+
+
+def test_a_refusal_fits(checked: Callable[[str, object], None], tmp_path: Path) -> None:
+    lines: list[str] = []
+    (tmp_path / "no.gguf").write_bytes(b"nothing")
+    assert supervise(job(tmp_path / "no.gguf"), lines.append, time_limit=60) is None
+    [*_, last] = map(json.loads, lines)
+    checked("message", last)
+    assert last["type"] == "refused"
+
+
+EXAMPLES: list[Message] = [
+    protocol.Over(("cell", "fixed", "s", "c")),
+    protocol.Answered(),
+    protocol.Spent(1, 2),
+    protocol.Rows("cells", [{"case": "c", "ids": [1], "ok": None}]),
+]
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: message.type)
+def test_messages_that_few_jobs_send_fit(
+    message: Message, checked: Callable[[str, object], None]
+) -> None:
+    plain = json.loads(json.dumps(asdict(message)))
+    checked("message", plain)
+    for wrong in (plain | {"more": 1}, {k: v for k, v in plain.items() if k != "type"}):
+        with pytest.raises(jsonschema.ValidationError):
+            checked("message", wrong)
+
+
+def test_a_job_of_another_version_is_refused(tmp_path: Path) -> None:
+    sent = replace(job(tmp_path), protocol=protocol.VERSION + 1)
+    with pytest.raises(ValueError, match="version 2 of the protocol, not 1"):
+        protocol.read_job(sent.to_json())
+
+
+def test_a_journal_of_the_release_before_the_protocol_is_refused(tmp_path: Path) -> None:
+    """Its job has no `protocol`; what is in it could be neither resumed nor merged."""
+    path = tmp_path / "old.jsonl"
+    path.write_bytes((FIXTURES / "journal_v0.jsonl").read_bytes())
+    with pytest.raises(ResultsError, match=r"another release of byte-exact \(its protocol is 0"):
+        Group(path)
+
+
+def test_the_kept_journal_is_a_real_one() -> None:
+    line: dict[str, Any] = json.loads(
+        (FIXTURES / "journal_v0.jsonl").read_text("utf-8").splitlines()[0]
+    )
+    assert line["type"] == "job"
+    assert {"oracle_budget", "walks_suite", "fast_forward"} <= line["job"].keys()

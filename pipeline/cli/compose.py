@@ -90,8 +90,7 @@ def check(made: Settings) -> None:
         )
     target = targets.get(made.target.name)
     _check_sampling(made, target)
-    if not target.shows_tables:
-        made.target.check(made.engine.time_limit)
+    target.check(made.target, made.engine.time_limit)
     check_libraries(made.runtime)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Protocol
 
 from ..audit.canonical import Canonical
 from ..audit.token_oracle import TokenOracle
@@ -18,7 +18,6 @@ from ..model.names import Row
 from ..native import llama
 from ..system.clock import Clock
 from ..vocab.vocabulary import Vocabulary
-from . import targets
 from .cell import Observer, Origin
 from .judge_transcript import Judged
 from .prompts import Prompts
@@ -115,8 +114,3 @@ class GeneratingTarget(Target, Protocol):
     ) -> AbstractContextManager[Generation]:
         """The target, ready for these requests. Raises PipelineError where it cannot be used."""
         ...
-
-
-def target(name: str) -> GeneratingTarget:
-    """The target of that name, as workers see it. Raises ConfigError where there is none."""
-    return cast(GeneratingTarget, targets.get(name))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..model.errors import ConfigError
 from ..model.names import IN_PROCESS
 from ..model.settings import setting
-from .servers.http import Address
 
 
 @dataclass(frozen=True)
@@ -85,24 +83,3 @@ class TargetSettings:
     def asked_as(self) -> list[str]:
         """What of a server's settings decides an outcome, for the `cell_hash`."""
         return [self.name, self.api, self.sent_as, self.served or ""]
-
-    def check(self, time_limit: float) -> None:
-        """Raise ConfigError for a server that cannot be reached as told.
-
-        `time_limit` is the longest silence of a worker, in seconds.
-        """
-        for key in ("timeout", "start_limit"):
-            if getattr(self, key) >= time_limit:
-                raise ConfigError(
-                    f"target.{key}={getattr(self, key):g} must be less than "
-                    f"engine.time_limit={time_limit:g}: a worker may not be silent for longer."
-                )
-        if self.url is not None and self.command is not None:
-            raise ConfigError("target.url names a server that runs, target.command starts one.")
-        if self.url is not None:
-            Address.of(self.url)
-        if self.command is not None and "{port}" not in self.command:
-            raise ConfigError(
-                "target.command must say where the free port goes: "
-                "target.command='llama-server -m {model} --port {port}'."
-            )

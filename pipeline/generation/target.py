@@ -24,6 +24,11 @@ class Target(Protocol):
     samples: bool
     """Whether tokens can be drawn; else the likeliest is taken."""
 
+    def check(self, settings: TargetSettings, time_limit: float) -> None:
+        """Raise ConfigError for settings that do not go together; `time_limit` is the longest
+        silence of a worker, in seconds."""
+        ...
+
     def carries(self, kind: str) -> bool:
         """Whether a request can carry a grammar of this kind (`Grammar.kind`)."""
         ...

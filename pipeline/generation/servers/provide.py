@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...model.errors import PipelineError
+from ...model.errors import ConfigError, PipelineError
 from ...system import provenance
 from ..settings import TargetSettings
 from .http import Address, Reply, exchange
@@ -73,6 +73,28 @@ class Provided:
         """Stop what was started."""
         if self.own is not None:
             self.own.close()
+
+
+def check(target: TargetSettings, time_limit: float) -> None:
+    """Raise ConfigError for a server that cannot be reached as told.
+
+    `time_limit` is the longest silence of a worker, in seconds.
+    """
+    for key in ("timeout", "start_limit"):
+        if getattr(target, key) >= time_limit:
+            raise ConfigError(
+                f"target.{key}={getattr(target, key):g} must be less than "
+                f"engine.time_limit={time_limit:g}: a worker may not be silent for longer."
+            )
+    if target.url is not None and target.command is not None:
+        raise ConfigError("target.url names a server that runs, target.command starts one.")
+    if target.url is not None:
+        Address.of(target.url)
+    if target.command is not None and "{port}" not in target.command:
+        raise ConfigError(
+            "target.command must say where the free port goes: "
+            "target.command='llama-server -m {model} --port {port}'."
+        )
 
 
 def provide(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...model.errors import PipelineError
-from ..servers.provide import Default, label
+from ..servers.provide import Default, check, label
 from ..settings import TargetSettings
 from . import register
 
@@ -40,6 +40,10 @@ class OpenAITarget:
     exact_bytes = False
     samples = False
 
+    def check(self, settings: TargetSettings, time_limit: float) -> None:
+        """See `target.Target`."""
+        check(settings, time_limit)
+
     def carries(self, kind: str) -> bool:
         """JSON Schemas alone."""
         return kind == "json"
@@ -51,10 +55,11 @@ class OpenAITarget:
     @contextmanager
     def opened(self, inputs: Inputs, requests: Sequence[Request]) -> Generator[Generation]:
         """See `generating.GeneratingTarget`."""
-        from ..servers import cells, openai  # loads native libraries
+        from .. import server_cells  # loads native libraries
+        from ..servers import openai  # of workers only
 
         settings = inputs.target
-        with cells.provided(inputs, requests, _DEFAULT, ready="/v1/models") as server:
+        with server_cells.provided(inputs, requests, _DEFAULT, ready="/v1/models") as server:
             model = settings.served or openai.first_model(server.get("/v1/models"))
             if model is None:
                 raise PipelineError(
@@ -64,4 +69,4 @@ class OpenAITarget:
             interface = openai.OpenAI(
                 model, chat=settings.api == "chat", json_schema=settings.sent_as == "json_schema"
             )
-            yield cells.ServerCells(inputs, server, interface, promised=openai.plain)
+            yield server_cells.ServerCells(inputs, server, interface, promised=openai.plain)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...model.errors import PipelineError
-from ..servers.provide import Default, Provided, label
+from ..servers.provide import Default, Provided, check, label
 from ..settings import TargetSettings
 from . import register
 
@@ -41,6 +41,10 @@ class ServerTarget:
     exact_bytes = True
     samples = False
 
+    def check(self, settings: TargetSettings, time_limit: float) -> None:
+        """See `target.Target`."""
+        check(settings, time_limit)
+
     def carries(self, kind: str) -> bool:
         """All of them: JSON Schemas as such, other grammars as `%llguidance`."""
         return True
@@ -52,11 +56,12 @@ class ServerTarget:
     @contextmanager
     def opened(self, inputs: Inputs, requests: Sequence[Request]) -> Generator[Generation]:
         """See `generating.GeneratingTarget`."""
-        from ..servers import cells, llama_cpp  # loads native libraries
+        from .. import server_cells  # loads native libraries
+        from ..servers import llama_cpp  # of workers only
 
-        with cells.provided(inputs, requests, DEFAULT, ready="/health") as server:
+        with server_cells.provided(inputs, requests, DEFAULT, ready="/health") as server:
             _same_vocabulary(inputs, server)
-            yield cells.ServerCells(inputs, server, llama_cpp.Server())
+            yield server_cells.ServerCells(inputs, server, llama_cpp.Server())
 
 
 def _same_vocabulary(inputs: Inputs, server: Provided) -> None:

@@ -6,11 +6,12 @@ import random
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
+from typing import cast
 
 from ...engines.protocol import Mask
-from ...generation import generating
+from ...generation import targets
 from ...generation.cell import Cell
-from ...generation.generating import Generated, Generation, Inputs
+from ...generation.generating import Generated, GeneratingTarget, Generation, Inputs
 from ...generation.request import Request
 from ...model.names import SENTINEL, Row
 from ...vocab.token_types import attr_name
@@ -23,7 +24,7 @@ from .tables import Tables
 
 def run(session: Session, tables: Tables, judge: Judge) -> None:
     """Send `cells`, `steps` and, as far as masks are judged, `states`."""
-    target = generating.target(session.job.target.name)
+    target = cast(GeneratingTarget, targets.get(session.job.target.name))
     requests = list(_requests(session))
     watcher = _Watcher(session, judge, requests)
     inputs = _inputs(session, tables, judge, watcher)

@@ -6,15 +6,15 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 
-from ...grammars.case import Case
-from ...grammars.languages import ByteGrammar
-from ...model.names import SENTINEL, Row
-from .. import judge_answer
-from ..generating import Generated, Inputs, TokenStep
-from ..request import Request
-from .answer import Answer, Interface
-from .client import Remote
-from .provide import Default, Provided, provide
+from ..grammars.case import Case
+from ..grammars.languages import ByteGrammar
+from ..model.names import SENTINEL, Row
+from . import judge_answer
+from .generating import Generated, Inputs, TokenStep
+from .request import Request
+from .servers.answer import Answer, Interface
+from .servers.client import Remote
+from .servers.provide import Default, Provided, provide
 
 _MIN_CONTEXT = 256
 """Tokens a slot has at least."""

@@ -77,10 +77,7 @@ def check(made: Settings) -> None:
     for fault in faults(made):
         raise ConfigError(fault)
     for engine in made.audit.engines:
-        if engine not in (known := engines.names()):
-            raise ConfigError(
-                f"audit.engines: {engine!r} is not known; there is {', '.join(known)}."
-            )
+        engines.get(engine)
     if not made.grammar.prompt:
         raise ConfigError("grammar.prompt is empty; a model needs something to go on from.")
     if made.shard.index >= made.shard.count:

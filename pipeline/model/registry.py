@@ -1,4 +1,4 @@
-"""Things of one kind by name: builders, released engines, layouts of collections.
+"""Things of one kind by name: builders, engines, layouts, targets, pages of the report.
 
 Each is a class in a file of the packages that its registry searches, and is imported when it is
 asked for. `xgrammar_auto` is looked for in `xgrammar_auto.py`, then in `xgrammar.py`: what belongs
@@ -11,6 +11,8 @@ import importlib
 import pkgutil
 from typing import Generic, Protocol, TypeVar
 
+from .errors import ConfigError
+
 
 class _Named(Protocol):
     name: str
@@ -22,8 +24,9 @@ T = TypeVar("T", bound=_Named)
 class Registry(Generic[T]):
     """The things of one kind that the files of some packages register."""
 
-    def __init__(self, *packages: str) -> None:
-        """`packages` are module names as `importlib` takes them."""
+    def __init__(self, kind: str, *packages: str) -> None:
+        """`kind` is what one of them is called; `packages` are full names of packages."""
+        self._kind = kind
         self._packages = packages
         self._known: dict[str, T] = {}
 
@@ -36,13 +39,16 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """The one of that name; its file is imported on first use, and no other.
 
-        Raises KeyError where there is none.
+        Raises ConfigError where there is none.
         """
         if name not in self._known:
             files = self._files()
             fitting = [stem for stem in files if f"{name}_".startswith(f"{stem}_")]
             for stem in sorted(fitting, key=len)[-1:]:
                 importlib.import_module(files[stem])
+        if name not in self._known:
+            known = ", ".join(self.names())
+            raise ConfigError(f"There is no {self._kind} {name!r}; there are {known}.")
         return self._known[name]
 
     def names(self) -> list[str]:

@@ -4,4 +4,4 @@ Both share `protocol` and `units`, and nothing else of each other. `parent` load
 `worker` no polars. Imports `results` (`parent` only), `generation` and what is below them.
 """
 
-__all__ = ["parent"]
+__all__ = ["parent", "protocol", "settings"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.model.errors import ConfigError
 from pipeline.model.registry import Registry
 
 PLUGIN = """
@@ -34,7 +35,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[
     (package / "xg_auto.py").write_text(PLUGIN.format(name="xg_auto"), "utf-8")
     (package / "helper.py").write_text("raise ImportError('nobody asked for this')\n", "utf-8")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    registry: Registry[Named] = Registry("registered")
+    registry: Registry[Named] = Registry("plug-in", "registered")
     monkeypatch.setattr("registered.found", registry)
     yield registry
     for module in [name for name in sys.modules if name.partition(".")[0] == "registered"]:
@@ -51,8 +52,11 @@ def test_the_file_of_the_name_or_of_its_beginning_is_imported_and_no_other(
 
 
 @pytest.mark.parametrize("name", ["xgr", "x", "raw", "auto", "xg_", ""])
-def test_a_name_that_nobody_registers_is_a_key_error(found: Registry[Named], name: str) -> None:
-    with pytest.raises(KeyError):
+def test_a_name_that_nobody_registers_is_refused_with_those_there_are(
+    found: Registry[Named], name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "registered" / "helper.py").write_text("", "utf-8")
+    with pytest.raises(ConfigError, match=rf"no plug-in '{name}'; there are xg, xg_auto, xg_raw\."):
         found.get(name)
 
 

@@ -15,21 +15,11 @@ and a test. No other file changes.
 
 from __future__ import annotations
 
-from ...model.errors import ConfigError
 from ...model.registry import Registry
 from ..table import Builder
 
 __all__ = ["bridge", "get", "register"]
 
 _LIBRARIES = f"{__name__.rpartition('.')[0]}.libraries"
-_builders: Registry[Builder] = Registry(__name__, _LIBRARIES)
-register = _builders.register
-
-
-def get(name: str) -> Builder:
-    """The builder of that name. Raises ConfigError where there is none."""
-    try:
-        return _builders.get(name)
-    except KeyError:
-        known = ", ".join(_builders.names())
-        raise ConfigError(f"There is no builder {name!r}; there are {known}.") from None
+_builders: Registry[Builder] = Registry("builder", __name__, _LIBRARIES)
+register, get = _builders.register, _builders.get

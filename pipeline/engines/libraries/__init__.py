@@ -21,5 +21,5 @@ class _Released(Protocol):
     extra: str
 
 
-engines: Registry[_Released] = Registry(__name__)
+engines: Registry[_Released] = Registry("engine", __name__)
 """The engines of the files here, by name; each is a `package.Library`."""

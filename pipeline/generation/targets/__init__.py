@@ -7,20 +7,10 @@ native inside `opened`, for the parent reads the rest of it.
 
 from __future__ import annotations
 
-from ...model.errors import ConfigError
 from ...model.registry import Registry
 from ..target import Target
 
-__all__ = ["get", "register"]
+__all__ = ["get", "names", "register"]
 
-_targets: Registry[Target] = Registry(__name__)
-register = _targets.register
-
-
-def get(name: str) -> Target:
-    """The target of that name. Raises ConfigError where there is none."""
-    try:
-        return _targets.get(name)
-    except KeyError:
-        known = ", ".join(_targets.names())
-        raise ConfigError(f"target.name={name} is not known; there is {known}.") from None
+_targets: Registry[Target] = Registry("target", __name__)
+register, get, names = _targets.register, _targets.get, _targets.names

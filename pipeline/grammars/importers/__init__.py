@@ -95,17 +95,8 @@ class Layout(Protocol):
         ...
 
 
-_layouts: Registry[Layout] = Registry(__name__)
-register = _layouts.register
-
-
-def get(name: str) -> Layout:
-    """The layout of that name. Raises SuiteError where there is none."""
-    try:
-        return _layouts.get(name)
-    except KeyError:
-        known = ", ".join(_layouts.names())
-        raise SuiteError(f"There is no layout {name!r}; there are {known}.") from None
+_layouts: Registry[Layout] = Registry("layout", __name__)
+register, get = _layouts.register, _layouts.get
 
 
 @cache

@@ -8,6 +8,7 @@ __all__ = [
     "in_process",
     "judge_answer",
     "judge_transcript",
+    "judgement",
     "request",
     "sampling",
     "servers",

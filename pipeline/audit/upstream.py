@@ -94,7 +94,7 @@ def told(accused: Accused, fault: Fault) -> Told:
 
 
 _SAID = {
-    MaskVerdict.UNSOUND: "allows, though their true bytes leave the grammar",
+    MaskVerdict.UNSOUND: "allows, though they leave the grammar or render nothing",
     MaskVerdict.STOP_TOO_EARLY: "allows the end before the text is complete",
     MaskVerdict.REFUSED_BY_CONSUME: "allows, and then refuses to consume",
     MaskVerdict.EMPTY: "is empty, though these are legal",
@@ -108,7 +108,7 @@ def _report(accused: Accused, fault: Fault, command: str) -> str:
     vocabulary, (language, text) = accused.vocabulary, fault.grammar
     lines = [
         f"{accused.called} over the vocabulary `{accused.tokenizer}` ({vocabulary.type}): "
-        f"mask {fault.verdict}.",
+        f"mask {fault.verdict} ({fault.kind}).",
         "",
         f"{language}: `{text}`",
     ]
@@ -130,7 +130,7 @@ def _wrong(accused: Accused, token: int) -> str:
         return f"{token}, beyond the vocabulary of {accused.vocabulary.n_tokens}"
     claimed = accused.claimed[token]
     right = claimed == accused.vocabulary.true_bytes[token]
-    return _shown(accused, token) + ("" if right else f", entered as {claimed!r}")
+    return _shown(accused, token) + ("" if right else f", claimed to be {claimed!r}")
 
 
 def _shown(accused: Accused, token: int) -> str:

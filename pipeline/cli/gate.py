@@ -66,8 +66,6 @@ def both(settings: SidesConfig) -> tuple[Side, Side]:
         Asked(run, side.builder, side.target)
         for run, side in ((before, settings.before), (after, settings.after))
     ]
-    if after == run_folder.BASELINE:
-        raise ConfigError("The baseline can only be the side before: before.run=baseline.")
     results = Path(settings.results_dir)
     first = (
         baselines.load(Path(settings.baseline), asked[0])

@@ -131,8 +131,7 @@ def _judge(walker: Walker, case: Case, tokens: Sequence[int]) -> Finding | None:
         if matcher.error or not all(matcher.consume(token) for token in tokens):
             return None
         prefix = b"".join(walker.vocabulary.rendered[token] for token in tokens)
-        # Asked once, so that the judge's own cache need not keep it.
-        judge = replace(walker.judge, spent=0.0, _legal={})
+        judge = walker.judge.apart()
         return judge.judge(grammar, prefix, matcher, matcher.mask(), random.Random(0))
     finally:
         matcher.close()

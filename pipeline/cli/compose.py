@@ -13,6 +13,7 @@ from ..engines.libraries import NAMES as ENGINES
 from ..model.errors import ConfigError
 from ..model.names import IN_PROCESS
 from ..runs.parent.settings import CHOICES, STAGES, RuntimeConfig, Settings
+from . import choices
 
 
 def register(*, typed: bool = True) -> None:
@@ -52,16 +53,11 @@ def settings(composed: DictConfig) -> Settings:
     for key, allowed in CHOICES.items():
         group, name = key.split(".")
         value = getattr(getattr(made, group), name)
-        if value not in allowed:
-            raise ConfigError(f"{key}={value} is not known; there is {', '.join(allowed)}.")
+        choices.check(f"{key}={value}", value, allowed)
     for engine in made.audit.engines:
-        if engine not in ENGINES:
-            raise ConfigError(
-                f"audit.engines: {engine!r} is not known; there is {', '.join(ENGINES)}."
-            )
+        choices.check(f"audit.engines: {engine!r}", engine, ENGINES)
     for stage in made.stages or ():
-        if stage not in STAGES:
-            raise ConfigError(f"stages: {stage!r} is not known; there is {', '.join(STAGES)}.")
+        choices.check(f"stages: {stage!r}", stage, STAGES)
     for key, value, least in (
         ("runtime.n_seq", made.runtime.n_seq, 0),
         ("runtime.n_threads", made.runtime.n_threads, 0),

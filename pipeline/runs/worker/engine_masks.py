@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 
@@ -145,8 +145,7 @@ class _Probing:
             with closing(self._start(case)) as matcher:
                 mask = matcher.mask() if all(matcher.consume(token) for token in taken) else None
             prefix = b"".join(vocabulary.rendered[token] for token in taken)
-            # Asked once, so that the judge's own cache need not keep it.
-            truth = replace(judge, _legal={}).legal(Languages.of(case).grammar, prefix)
+            truth = judge.apart().legal(Languages.of(case).grammar, prefix)
             if mask is None or truth is None:
                 continue
             ids = dict(self._kinds.of(case, taken, mask, truth)).get(key)

@@ -33,7 +33,7 @@ Where a change goes:
     a checker                    grammars/checkers.py
     a source of files            vocab/files/resolve.py, fetch.py
     a server's interface         generation/servers/
-    a verdict or a cause         model/verdicts.py, generation/judge_*.py
+    a verdict or a cause         model/verdicts.py, generation/judgement.py, judge_*.py
     a column, a table            results/tables/schemas.py, and the stage in runs/worker/
     a setting                    runs/parent/settings.py → runs/protocol.py → its stage
     a page of the report         results/report/<page>.py, results/report/templates/

@@ -20,5 +20,6 @@ __all__ = [
     "strings",
     "token_oracle",
     "token_table",
+    "upstream",
     "walks",
 ]

@@ -20,6 +20,7 @@ from ..vocab.vocabulary import Vocabulary
 from . import small_cases
 from .engine_mask_kinds import Key
 from .masks import MaskVerdict
+from .upstream import Fault
 
 _PERMUTED = 3
 """Properties of an object up to which every order is tried."""
@@ -101,6 +102,14 @@ class Found:
             self.case, self.taken, self.shown = case, tuple(taken), tuple(ids)
 
 
+def fault(key: Key, found: Found) -> Fault:
+    """A finding as it is told upstream."""
+    assert found.case is not None
+    kind, text = expressed(found.case) or ("", "")
+    language = "JSON Schema" if kind == "json" else "Regular expression"
+    return Fault(*key, found.case, (language, text), found.taken, found.shown)
+
+
 def _size(case: Case, taken: Sequence[int]) -> tuple[int, int]:
     """What makes one place smaller than another: its tokens, then its grammar."""
     return len(taken), len(case.grammar.text)
@@ -128,47 +137,3 @@ def smaller(
                 proposed.append((small_cases.pattern(f"({source}z)*"), ()))
     here = _size(found.case, found.taken)
     yield from sorted((one for one in proposed if _size(*one) < here), key=lambda one: _size(*one))
-
-
-_SAID = {
-    MaskVerdict.UNSOUND: "allows, though they leave the grammar or render nothing",
-    MaskVerdict.INCOMPLETE: "lacks, though they are legal",
-    MaskVerdict.STOP_TOO_EARLY: "allows the end before the text is complete",
-    MaskVerdict.STOP_MISSING: "allows no end of a complete text; the runtime stops on",
-    MaskVerdict.REFUSED_BY_CONSUME: "allows, and then refuses to take",
-}
-
-
-def report(
-    key: Key,
-    found: Found,
-    vocabulary: Vocabulary,
-    claimed: list[bytes],
-    made_by: str,
-    name: str,
-    command: str,
-) -> str:
-    """The text block for an upstream report."""
-    assert found.case is not None
-    true = vocabulary.true_bytes
-    kind, text = expressed(found.case) or ("", "")
-    lines = [
-        f"{made_by} over the vocabulary `{name}` ({vocabulary.type}, sha256 "
-        f"{vocabulary.hash[:16]}): mask {key[0]} ({key[1]}).",
-        "",
-        f"{'JSON Schema' if kind == 'json' else 'Regular expression'}: `{text}`",
-    ]
-    if found.taken:
-        taken = ", ".join(f"{token} {true[token]!r}" for token in found.taken)
-        lines.append(f"After the tokens: {taken}")
-    lines.append(f"The mask {_SAID[key[0]]}; {len(found.shown)} such tokens, the first of them:")
-    for token in found.shown[:5]:
-        if token >= vocabulary.n_tokens:
-            lines.append(f"- {token}, beyond the vocabulary of {vocabulary.n_tokens}")
-            continue
-        known = claimed[token]
-        lines.append(
-            f"- {token} {true[token]!r}" + ("" if known == true[token] else f", known as {known!r}")
-        )
-    lines += ["", f"Seen with `{command}`"]
-    return "\n".join(lines) + "\n"

@@ -96,6 +96,10 @@ class MaskJudge:
         default_factory=dict[tuple[Language, bytes], tuple[npt.NDArray[np.uint8], bool] | None]
     )
 
+    def apart(self) -> MaskJudge:
+        """The same judge with a cache and a budget of its own, for what is asked but once."""
+        return replace(self, spent=0.0, _legal={})
+
     def legal(self, language: Language, prefix: bytes) -> Truth | None:
         """What is true after a prefix; None where it is illegal.
 

@@ -17,6 +17,7 @@ from ..grammars.languages import ByteGrammar
 from ..vocab.token_types import UNRENDERED
 from . import small_cases, token_table
 from .masks import FAULTS, Finding, MaskVerdict
+from .upstream import Fault
 from .walks import Walk, Walker
 
 _FORCED_LIMIT = 64
@@ -42,10 +43,18 @@ class Reproducer:
         """The cluster, as a file name without its tokenizer and builder."""
         return f"{self.finding.verdict}-{self.kind}"
 
-    def suite_file(self, about: str, command: str) -> str:
-        """A suite file that `run` accepts; it takes `tokens` first, then the finding's token."""
-        tokens = [*self.tokens, *self.finding.ids[:1]]
-        return small_cases.suite_file(self.case, tokens, about, command)
+    @property
+    def fault(self) -> Fault:
+        """As it is told upstream."""
+        return Fault(
+            verdict=self.finding.verdict,
+            kind=self.kind,
+            case=self.case,
+            grammar=("Grammar", self.case.grammar.text),
+            tokens=self.tokens,
+            ids=self.finding.ids,
+            n_allowed=self.finding.n_allowed,
+        )
 
 
 def reproducers(walker: Walker, walks: Sequence[Walk]) -> Iterator[Reproducer]:
@@ -97,38 +106,6 @@ def _first_shown(walker: Walker, kind: str, tokens: set[int]) -> Reproducer | No
     return None
 
 
-def report(
-    walker: Walker, found: Reproducer, tokenizer: str, builder: str, made_by: str, command: str
-) -> str:
-    """The text block for an upstream report."""
-    vocabulary, claimed = walker.vocabulary, walker.table.claimed
-    release = f" ({walker.table.made_by})" if walker.table.made_by else ""
-    lines = [
-        f"Token table `{builder}`{release} over the vocabulary `{tokenizer}` ({vocabulary.type}): "
-        f"mask {found.finding.verdict}.",
-        "",
-        f"Grammar: `{found.case.grammar.text}`",
-    ]
-    if found.tokens:
-        taken = ", ".join(_show(walker, token) for token in found.tokens)
-        lines.append(f"After the tokens: {taken}")
-    said = {
-        MaskVerdict.UNSOUND: "allows, though their true bytes leave the grammar",
-        MaskVerdict.STOP_TOO_EARLY: "allows the end before the text is complete",
-        MaskVerdict.REFUSED_BY_CONSUME: "allows, and then refuses to consume",
-        MaskVerdict.EMPTY: "is empty, though these are legal",
-        MaskVerdict.STOP_MISSING: "allows no end of a complete text; the runtime stops on",
-        MaskVerdict.INCOMPLETE: "lacks, though they are legal",
-    }[found.finding.verdict]
-    lines.append(f"The mask of {found.finding.n_allowed} tokens {said}:")
-    for token in found.finding.ids[:5]:
-        wrong = claimed[token] != vocabulary.true_bytes[token]
-        tail = f", entered as {claimed[token]!r}" if wrong else ""
-        lines.append(f"- {_show(walker, token)}{tail}")
-    lines += ["", f"Seen with `{command}`", made_by]
-    return "\n".join(lines) + "\n"
-
-
 def _smallest(walker: Walker, walk: Walk, index: int, finding: Finding) -> Reproducer:
     tokens = tuple(walk.tokens[:index])
     kind = _kind(walker, finding, tokens)
@@ -154,8 +131,7 @@ def _judge(walker: Walker, case: Case, tokens: Sequence[int]) -> Finding | None:
         if matcher.error or not all(matcher.consume(token) for token in tokens):
             return None
         prefix = b"".join(walker.vocabulary.rendered[token] for token in tokens)
-        # Asked once, so that the judge's own cache need not keep it.
-        judge = replace(walker.judge, spent=0.0, _legal={})
+        judge = walker.judge.apart()
         return judge.judge(grammar, prefix, matcher, matcher.mask(), random.Random(0))
     finally:
         matcher.close()
@@ -207,7 +183,3 @@ def _kind(walker: Walker, finding: Finding, before: Sequence[int]) -> str:
             return kind.value
     claimed, true = walker.table.claimed, vocabulary.true_bytes
     return "drifted" if any(claimed[token] != true[token] for token in before) else "none"
-
-
-def _show(walker: Walker, token: int) -> str:
-    return f"{token} {walker.vocabulary.true_bytes[token]!r}"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from ..model.errors import PipelineError
 from ..results.summary import console
-from ..runs.parent import collect, resume
+from ..results.tables import run_folder
+from ..runs.parent import collect
 from ..runs.parent.settings import Settings
 from .console import complain
 
-_USAGE = "python -m pipeline collect run=RUN [results_dir=…]"
+_USAGE = """python -m pipeline collect run=RUN [results_dir=…] merges the parts of a run and says
+what is missing. RUN is a folder, a run's name under results_dir, or latest: the newest run."""
 
 
 def main(arguments: list[str]) -> int:
@@ -18,10 +21,11 @@ def main(arguments: list[str]) -> int:
     parts = [argument.partition("=") for argument in arguments]
     given = {key: value for key, _, value in parts}
     if not given.get("run") or given.keys() - {"run", "results_dir"}:
-        print(f"{_USAGE} merges the parts of a run and says what is missing.", file=sys.stderr)
+        print(_USAGE, file=sys.stderr)
         return 2
     try:
-        folder = resume.find(given["run"], given.get("results_dir", Settings.results_dir))
+        results = Path(given.get("results_dir", Settings.results_dir))
+        folder = run_folder.find(given["run"], results).absolute()
         manifest = collect.finish(folder)
     except PipelineError as error:
         return complain(error)

@@ -23,7 +23,8 @@ _COMPARE_HELP = f"""python -m pipeline compare: what got worse between two runs,
   compare run=RUN before.builder=unfixed after.builder=fixed    two builders of one run
   compare before.run=A after.run=B before.builder=x after.builder=y
 
-RUN is a folder, a run's name under results_dir, latest, or (before only) baseline.
+RUN is a folder, a run's name under results_dir, latest (the newest run, refused where it is not
+complete), or (before only) baseline.
 
 Keys (with their defaults):
   before.run, before.builder, before.target, after.run, after.builder, after.target
@@ -46,11 +47,13 @@ Exit codes:
 
 _BASELINE_HELP = """python -m pipeline baseline: one verdict per cell in a small file to commit
 
-  baseline save [run=latest] [file=baseline.txt] [allow_regressions=true]
+  baseline save [run=RUN] [file=baseline.txt] [allow_regressions=true]
   baseline show [file=baseline.txt]
 
 save takes improvements and new cells in; what is worse than the file at hand it refuses, unless
 allow_regressions=true. Gate on it with: compare before.run=baseline after.run=latest
+RUN is a folder, a run's name under results_dir, or latest: the newest run, refused where it is not
+complete.
 
 Keys (with their defaults): run=latest, file=baseline.txt, results_dir=results,
   allow_regressions=false

@@ -14,6 +14,7 @@ from ..results.compare.formats import console, github
 from ..results.compare.side import PARTS, Asked, Side, load
 from ..results.tables import run_folder
 from ..system.text import visible
+from . import choices
 from .compare_settings import BaselineConfig, CompareConfig, SidesConfig, composed
 from .console import say
 
@@ -21,7 +22,7 @@ from .console import say
 def compare(overrides: list[str]) -> int:
     """The command `compare`; the exit code. Raises PipelineError."""
     settings = composed(CompareConfig, overrides, "compare")
-    _known("fail_on", [settings.fail_on], comparison.FAIL_ON)
+    choices.check(f"fail_on={settings.fail_on}", settings.fail_on, comparison.FAIL_ON)
     before, after = both(settings)
     compared = comparison.compare(before, after, allowed(settings))
     if settings.out is not None:
@@ -35,15 +36,10 @@ def compare(overrides: list[str]) -> int:
     return compared.exit_code(settings.fail_on)
 
 
-def _known(key: str, values: list[str], known: tuple[str, ...]) -> None:
-    for value in values:
-        if value not in known:
-            raise ConfigError(f"{key}: {value!r} is not known; there is {', '.join(known)}.")
-
-
 def allowed(settings: SidesConfig) -> list[str]:
     """What the sides may differ in, each a known word; raises ConfigError."""
-    _known("allow", settings.allow, comparability.ALLOW)
+    for word in settings.allow:
+        choices.check(f"allow: {word!r}", word, comparability.ALLOW)
     return settings.allow
 
 
@@ -66,8 +62,6 @@ def both(settings: SidesConfig) -> tuple[Side, Side]:
         Asked(run, side.builder, side.target)
         for run, side in ((before, settings.before), (after, settings.after))
     ]
-    if after == run_folder.BASELINE:
-        raise ConfigError("The baseline can only be the side before: before.run=baseline.")
     results = Path(settings.results_dir)
     first = (
         baselines.load(Path(settings.baseline), asked[0])

@@ -35,6 +35,9 @@ def overview(exit_codes: str) -> str:
   python -m pipeline baseline save|show            record verdicts to compare against
   python -m pipeline report                        build the HTML dashboard
 
+RUN is a folder, a run's name under results_dir, or latest: the newest run; for resume, the newest
+that is not complete.
+
 Groups and their options:
 {_groups()}
 

@@ -14,8 +14,9 @@ _HELP = """python -m pipeline report: a run as a dashboard, which token did it a
   python -m pipeline report run=RUN before.builder=unfixed after.builder=fixed
   python -m pipeline report before.run=baseline after.run=latest
 
-RUN is a folder, a run's name under results_dir, or latest. The site is files alone: open
-index.html. It asks nothing of the network. A run that was cut short is shown as far as it goes.
+RUN is a folder, a run's name under results_dir, or latest: the newest run. The site is files
+alone: open index.html. It asks nothing of the network. A run that was cut short is shown as far as
+it goes.
 
 Keys (with their defaults):
   run=null               the run that is shown: after.run where that is given, else latest

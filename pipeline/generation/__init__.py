@@ -9,6 +9,7 @@ __all__ = [
     "in_process",
     "judge_answer",
     "judge_transcript",
+    "judgement",
     "prompts",
     "request",
     "sampling",

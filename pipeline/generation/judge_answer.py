@@ -1,4 +1,4 @@
-"""From a server's answer to a verdict: the text against the grammar, and whether it was enforced.
+"""From a server's answer to evidence: the text against the grammar, and whether it was enforced.
 
 Of a server only the text is seen, and the ids where it tells them: what its token table claims,
 and at which step it lost the constraint, is not. A right text does not show that anything was
@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, replace
 
 from ..audit.token_oracle import TokenOracle
 from ..grammars import checkers
 from ..grammars.case import Case
 from ..grammars.languages import ByteGrammar
 from ..model.names import SENTINEL
-from ..model.verdicts import Bytes, Cause, Facts, Lost, Verdict, judge
-from .judge_transcript import Judged, does_not_compile, objection_of, state_of
+from ..model.verdicts import Bytes, Cause, Lost, Verdict
+from .judgement import Evidence, Judged, Text, why_nothing_fits
 from .servers.answer import Answer
 
 _CONSTANT = re.compile(rb"[a-z0-9]{12,}")
@@ -55,51 +54,72 @@ def engaged(case: Case, answer: Answer) -> bool | None:
     return any(word[i : i + _TRACE] in text for i in range(len(word) - _TRACE + 1))
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Answered(Evidence):
+    """What is known of an answer: the text, the ids where they are told, and what was logged."""
+
+    answer: Answer
+    unnoticed = "and no engine error is seen"
+    went_on = "the server went on"
+
+    @property
+    def stuck(self) -> str:
+        return f"byte {self.text.n_legal}; the server went its own way"
+
+    @property
+    def n_tokens(self) -> int | None:
+        return self.answer.n_tokens
+
+    @property
+    def _what_came(self) -> str:
+        """What the text came out as, in words."""
+        if self.text.state is Bytes.INVALID:
+            return self.text.leaves
+        if self.text.objection is not None:
+            return f"the checker refuses the text: {self.text.objection}"
+        return "the text is right all the same"
+
+    def own_cause(self) -> Cause:
+        """The server's where it gave no text or ignores grammars; no more shows from outside."""
+        blamed = self.answer.text is None or self.lost is Lost.IGNORED
+        return Cause.RUNTIME if blamed else Cause.UNKNOWN
+
+    def own_reason(self, verdict: Verdict) -> str:
+        match verdict:
+            case Verdict.UNENFORCED if self.lost is Lost.IGNORED:
+                return "the server answers as if there were no grammar: its sentinel shows no trace"
+            case Verdict.UNENFORCED:
+                return f"the engine gave up, {self.went_on}; {self._what_came}"
+            case Verdict.EARLY_STOP:
+                return "the server ended the text before it was complete"
+            case _:
+                return self.answer.said
+
+
 def judge_answer(case: Case, answer: Answer, bench: Bench) -> Judged:
     """The verdict of one answer."""
+    text = _text(case, answer, bench)
+    nothing = _nothing_fits(bench, text) if text.state is Bytes.INVALID else None
+    judged = _Answered(
+        case=case,
+        text=text,
+        end=answer.end,
+        lost=_lost(answer, bench, nothing),
+        nothing_fits=nothing,
+        stop_allowed=True,  # not seen; what ends at the limit is cut, and no more is known
+        answer=answer,
+    ).judged()
+    return replace(judged, reason=judged.reason + _hints(case, answer, judged.verdict))
+
+
+def _text(case: Case, answer: Answer, bench: Bench) -> Text:
+    """What came out; of an answer without text, nothing that is right or could be judged."""
     if answer.text is None:
-        return _unanswered(case, answer, bench)
-    output, pieces = _output(answer, bench.rendered)
-    state, n_legal = state_of(bench.grammar, output)
-    objection = objection_of(case, output, state)
-    if not bench.layout and state is not Bytes.UNJUDGED and objection is None:
-        state = Bytes.VALID
-    nothing = _nothing_fits(bench, output, pieces, n_legal) if state is Bytes.INVALID else None
-    lost = _lost(answer, bench, nothing)
-    verdict = judge(
-        Facts(
-            end=answer.end,
-            lost=lost,
-            bytes=state,
-            checker_agrees=objection is None,
-            stop_allowed=True,  # not seen; what ends at the limit is cut, and no more is known
-            oracle_empty=nothing is not None,
-        )
-    )
-    culprit = None if verdict is Verdict.OK else _culprit(pieces, n_legal)
-    return Judged(
-        verdict=verdict,
-        cause=_cause(case, verdict, lost, nothing),
-        text_valid=objection is None,
-        output=output,
-        n_legal=n_legal,
-        culprit=culprit,
-        reason=_reason(verdict, answer, lost, n_legal, objection) + _hints(case, answer, verdict),
-    )
-
-
-def _unanswered(case: Case, answer: Answer, bench: Bench) -> Judged:
-    verdict = judge(Facts(end=answer.end))
-    refused = verdict is Verdict.GRAMMAR_ERROR and bench.grammar.error is not None
-    return Judged(
-        verdict=verdict,
-        cause=does_not_compile(case) if refused else Cause.RUNTIME,
-        text_valid=False,
-        output=b"",
-        n_legal=None,
-        culprit=None,
-        reason=answer.said,
-    )
+        return Text(b"", None, Bytes.UNJUDGED, None, objection="there is no text")
+    text = Text.of(case, bench.grammar, *_output(answer, bench.rendered))
+    if not bench.layout and text.state is not Bytes.UNJUDGED and text.objection is None:
+        return replace(text, state=Bytes.VALID)
+    return text
 
 
 def _data(text: str) -> bytes:
@@ -123,20 +143,12 @@ def _output(answer: Answer, rendered: Sequence[bytes]) -> tuple[bytes, list[byte
     return data, None  # such as a text cut at a stop word: what was received counts
 
 
-def _nothing_fits(
-    bench: Bench, output: bytes, pieces: list[bytes] | None, n_legal: int | None
-) -> Cause | None:
+def _nothing_fits(bench: Bench, text: Text) -> Cause | None:
     """Why, where the text left the grammar, nothing could go on; None where something could."""
-    at = _culprit(pieces, n_legal)
-    prefix = output[:n_legal] if pieces is None or at is None else b"".join(pieces[:at])
-    state = bench.grammar.after(prefix)
-    if state is None or state.complete():
-        return None
-    if not any(state.fits([byte]) for byte in range(256)):
-        return Cause.GRAMMAR
-    if pieces is None or bench.oracle.legal_in(state).any():
-        return None
-    return Cause.VOCABULARY
+    if text.leaves_at is not None:
+        return why_nothing_fits(bench.grammar, text.before(text.leaves_at), bench.oracle)
+    oracle = None if text.pieces is None else bench.oracle
+    return why_nothing_fits(bench.grammar, text.output[: text.n_legal], oracle)
 
 
 def _lost(answer: Answer, bench: Bench, nothing: Cause | None) -> Lost:
@@ -147,63 +159,10 @@ def _lost(answer: Answer, bench: Bench, nothing: Cause | None) -> Lost:
     return Lost.NO if bench.enforces else Lost.IGNORED
 
 
-def _culprit(pieces: list[bytes] | None, n_legal: int | None) -> int | None:
-    """The step whose bytes first leave the grammar."""
-    if pieces is None or n_legal is None:
-        return None
-    ends = accumulate(map(len, pieces))
-    return next((i for i, end in enumerate(ends) if end > n_legal), None)
-
-
-_CAUSES = {
-    Verdict.OK: Cause.NONE,
-    Verdict.TRUNCATED: Cause.NONE,
-    Verdict.CHECKER_DISAGREES: Cause.ENGINE,
-    Verdict.CRASHED: Cause.RUNTIME,
-}
-
-
-def _cause(case: Case, verdict: Verdict, lost: Lost, nothing: Cause | None) -> Cause:
-    """Where the fault lies, as far as it shows from outside."""
-    if verdict in _CAUSES:
-        return _CAUSES[verdict]
-    if verdict is Verdict.IMPOSSIBLE:
-        return nothing or Cause.UNKNOWN
-    if lost is Lost.IGNORED:
-        return Cause.RUNTIME
-    return does_not_compile(case) if lost is Lost.COMPILE else Cause.UNKNOWN
-
-
-def _reason(
-    verdict: Verdict, answer: Answer, lost: Lost, n_legal: int | None, objection: str | None
-) -> str:
-    leaves = f"the text leaves the grammar at byte {n_legal}"
-    where = leaves if n_legal is not None else f"the checker refuses the text: {objection}"
-    match verdict:
-        case Verdict.OK:
-            return ""
-        case Verdict.UNENFORCED if lost is Lost.COMPILE:
-            return "the grammar does not compile and the server answered without it"
-        case Verdict.UNENFORCED if lost is Lost.IGNORED:
-            return "the server answers as if there were no grammar: its sentinel shows no trace"
-        case Verdict.UNENFORCED:
-            return f"the engine gave up, the server went on; {where}"
-        case Verdict.IMPOSSIBLE:
-            return f"no text goes on at byte {n_legal}, and the server went its own way"
-        case Verdict.SILENT_CORRUPTION:
-            return f"{where}, and no engine error is seen"
-        case Verdict.EARLY_STOP:
-            return "the server ended the text before it was complete"
-        case Verdict.TRUNCATED:
-            return "the limit of tokens was hit before the text ended"
-        case Verdict.CHECKER_DISAGREES:
-            return f"the grammar accepts the text, the checker does not: {objection}"
-        case _:
-            return answer.said
-
-
 def _hints(case: Case, answer: Answer, verdict: Verdict) -> str:
     """What else is to be known of an answer."""
+    if answer.text is None:
+        return ""
     hints: list[str] = []
     if verdict is not Verdict.OK and answer.aside:
         valid = checkers.check(case.check, _data(answer.aside).strip()) is None

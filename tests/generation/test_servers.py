@@ -18,6 +18,7 @@ import pytest
 
 from pipeline.audit.token_oracle import TokenOracle
 from pipeline.generation.judge_answer import Bench, engaged, judge_answer
+from pipeline.generation.judgement import Judged
 from pipeline.generation.servers.answer import Answer, answer
 from pipeline.generation.servers.http import Reply
 from pipeline.generation.servers.launch import Launched
@@ -272,7 +273,7 @@ def test_a_format_that_is_dropped_is_unenforced(tmp_path: Path) -> None:
 # --- from an answer to a verdict ------------------------------------------------------------------
 
 
-def judged(opened: Opened, given: Answer, **how: Any) -> tuple[str, str]:
+def outcome(opened: Opened, given: Answer, **how: Any) -> Judged:
     case = Case("s", "c", "Hello", Grammar("lark", 'start: "hello"'), Literal(b"hello"), 8)
     case = replace(case, **how.pop("case", {}))
     bench = Bench(
@@ -281,8 +282,60 @@ def judged(opened: Opened, given: Answer, **how: Any) -> tuple[str, str]:
         rendered=opened.vocabulary.rendered,
         **how,
     )
-    found = judge_answer(case, given, bench)
+    return judge_answer(case, given, bench)
+
+
+def judged(opened: Opened, given: Answer, **how: Any) -> tuple[str, str]:
+    found = outcome(opened, given, **how)
     return found.verdict.value, found.output.hex()
+
+
+_NONE = {"grammar": Grammar("lark", "start: A\nA: /[a-z]+/ & /[0-9]+/"), "check": Pattern("a")}
+_BROKEN = {"grammar": Grammar("lark", 'start: "a'), "check": Pattern("a")}
+
+
+@pytest.mark.parametrize(
+    ("given", "how", "reason"),
+    [
+        ({}, {}, ""),
+        (
+            {"text": "help"},
+            {},
+            "the text leaves the grammar at byte 3, and no engine error is seen",
+        ),
+        ({"text": "he"}, {}, "the server ended the text before it was complete"),
+        ({"errors": ("x",)}, {}, "the engine gave up, the server went on; the text is right all "),
+        (
+            {"text": "help", "errors": ("x",)},
+            {},
+            "the engine gave up, the server went on; the text leaves the grammar at byte 3",
+        ),
+        (
+            {"text": "he", "errors": ("x",)},
+            {},
+            "the engine gave up, the server went on; the checker refuses the text: byte 2: ",
+        ),
+        ({"end": End.TOKEN_LIMIT, "text": "he"}, {}, "the limit of tokens was hit before"),
+        ({"end": End.TOKEN_LIMIT, "text": "he", "n_tokens": 3}, {}, "the limit of 3 tokens was"),
+        (
+            {},
+            {"case": _BROKEN},
+            "the grammar did not compile and the server went on without it",
+        ),
+        (
+            {},
+            {"case": _NONE},
+            "the grammar has no text that goes on at byte 0; the server went its own way",
+        ),
+        ({"end": End.CLOSED, "text": None, "said": "gone", "unlike": True}, {}, "gone"),
+    ],
+)
+def test_the_reason_says_what_came_and_what_was_seen(
+    given: dict[str, Any], how: dict[str, Any], reason: str, open_vocabulary: Any
+) -> None:
+    answered = replace(Answer(End.STOP_ID, 200, text="hello"), **given)
+    said = outcome(open_vocabulary("mistral_v1"), answered, **how).reason
+    assert said.startswith(reason) and bool(said) == bool(reason)
 
 
 def test_a_right_text_of_a_server_that_enforces_nothing_is_luck(open_vocabulary: Any) -> None:
@@ -306,9 +359,8 @@ def test_bytes_that_json_cannot_carry_come_from_the_ids(open_vocabulary: Any) ->
 
 def test_an_impossible_grammar_is_told_from_a_lost_one(open_vocabulary: Any) -> None:
     """By our own oracle: no byte could have come, whatever the server answered."""
-    none = {"grammar": Grammar("lark", "start: A\nA: /[a-z]+/ & /[0-9]+/"), "check": Pattern("a")}
     given = Answer(End.TOKEN_LIMIT, 200, text="anything")
-    assert judged(open_vocabulary("mistral_v1"), given, case=none)[0] == "impossible"
+    assert judged(open_vocabulary("mistral_v1"), given, case=_NONE)[0] == "impossible"
     assert judged(open_vocabulary("mistral_v1"), given)[0] == "silent_corruption"
 
 

@@ -198,7 +198,7 @@ def test_a_run_is_one_commands_and_one_processs(tmp_path: Path) -> None:
 def test_resume_names_the_difference(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"llguidance was 1\.9\.1 and is 1\.9\.2"):
         resume.same({"x": "1", "llguidance": "1.9.1"}, {"x": "1", "llguidance": "1.9.2"}, tmp_path)
-    with pytest.raises(ConfigError, match="there is no such run"):
+    with pytest.raises(ConfigError, match="There is no run 'none'"):
         resume.command(["resume=none"], str(tmp_path))
     (tmp_path / "odd" / "parts").mkdir(parents=True)
     with pytest.raises(ConfigError, match="no command on record"):

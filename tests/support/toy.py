@@ -22,7 +22,8 @@ from pipeline.engines.llguidance import Llguidance
 from pipeline.engines.protocol import Matcher, allowed_ids
 from pipeline.engines.table import TokenTable
 from pipeline.generation.cell import Cell
-from pipeline.generation.judge_transcript import Judged, evaluate
+from pipeline.generation.judge_transcript import evaluate
+from pipeline.generation.judgement import Judged
 from pipeline.generation.sampling import Wish, choose
 from pipeline.generation.settings import Sampling
 from pipeline.grammars.case import Case, Grammar

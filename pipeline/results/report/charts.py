@@ -46,10 +46,8 @@ def damage(counts: pl.DataFrame) -> dict[str, Any]:
                 alt.Tooltip("len:Q", title="wrong tokens", format=","),
             ],
         )
-        .properties(width=900, height=alt.Step(26))
     )
-    row = alt.Row("tokenizer:N", title=None, header=_header())
-    return _spec(points.facet(row=row, spacing=20).resolve_scale(y="independent"))
+    return _by_row(points, "tokenizer:N")
 
 
 def trend(points: pl.DataFrame) -> dict[str, Any]:
@@ -84,21 +82,22 @@ def trend(points: pl.DataFrame) -> dict[str, Any]:
                 alt.Tooltip("share:Q", title="share of the run", format=".1%"),
             ],
         )
-        .properties(width=900, height=alt.Step(26))
     )
-    row = alt.Row("versions:N", title=None, sort=versions, header=_header())
-    return _spec(bars.facet(row=row, spacing=20).resolve_scale(y="independent"))
+    return _by_row(bars, "versions:N", versions)
 
 
-def _header() -> alt.Header:
-    """The names of rows of plots, each above its own."""
-    return alt.Header(
+def _by_row(chart: Any, field: str, order: list[str] | None = None) -> dict[str, Any]:
+    """A plot for each value of a field, one below the other, each under its name."""
+    header = alt.Header(
         labelAngle=0,
         labelOrient="top",
         labelAnchor="start",
         labelFontWeight=600,
         labelLimit=600,
     )
+    row = alt.Row(field, title=None, header=header, sort=order or alt.Undefined)
+    sized = chart.properties(width=900, height=alt.Step(26))
+    return _spec(sized.facet(row=row, spacing=20).resolve_scale(y="independent"))
 
 
 def _spec(chart: Any) -> dict[str, Any]:

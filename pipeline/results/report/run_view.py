@@ -6,7 +6,6 @@ people look here to see what became of a run.
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from ...model.errors import CompareError, TablesError
+from ...model.errors import CompareError, ConfigError, TablesError
 from ...model.verdicts import Verdict
 from ...system.text import visible
 from ..tables import parquet, run_folder, schemas
@@ -85,14 +84,14 @@ class Found:
 
 @contextmanager
 def opened(run: str, results: Path) -> Generator[Found]:
-    """The run by its name, folder or `latest`; raises CompareError where a named one is not there.
+    """The run by its name, folder or `latest`; raises ConfigError where a named one is not there.
 
     A run without its closing record is read from its parts, merged for the while in a temporary
     folder by the one path that merges parts.
     """
     try:
         folder = run_folder.find(run, results)
-    except CompareError as error:
+    except ConfigError as error:
         if run != run_folder.LATEST:
             raise
         said = str(error).replace(str(results), results.name or "The results folder")
@@ -100,7 +99,7 @@ def opened(run: str, results: Path) -> Generator[Found]:
         return
     record = folder / "manifest.json"
     if record.exists():
-        yield Found(folder.name, folder, _manifest(record), _unclosed(record))
+        yield Found(folder.name, folder, run_folder.recorded(folder), _unclosed(record))
         return
     parts = sorted((folder / "parts").glob("*.jsonl"))
     cut = (
@@ -116,14 +115,6 @@ def opened(run: str, results: Path) -> Generator[Found]:
             yield Found(folder.name, None, notes=[cut, f"Its parts cannot be read: {why}"])
             return
         yield Found(folder.name, Path(merged), notes=[cut])
-
-
-def _manifest(record: Path) -> dict[str, Any]:
-    try:
-        found: Any = json.loads(record.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 def _unclosed(record: Path) -> list[str]:

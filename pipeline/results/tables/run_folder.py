@@ -10,25 +10,41 @@ from typing import Any
 
 import polars as pl
 
-from ...model.errors import CompareError
+from ...model.errors import CompareError, ConfigError
 from . import parquet, schemas
 
 LATEST, BASELINE = "latest", "baseline"
 _MANIFEST = "manifest.json"
 
 
-def find(run: str, results_dir: Path) -> Path:
-    """The folder of a run: the latest, one by name under the results folder, or any folder."""
+def find(run: str, results_dir: Path, *, unfinished: bool = False) -> Path:
+    """The folder of the run that any command names: one rule for all of them.
+
+    - `latest` is the newest run under the results folder, by when it was finished; one without a
+      closing record, by when its parts were begun. An unfinished run counts: an older one in its
+      place would pass for it. `compare` and `baseline` then refuse it (`closed`), `report` shows
+      as much as there is, `collect` merges its parts.
+    - With `unfinished`, as `run resume=` asks, `latest` is the newest run that is not complete.
+    - `baseline` is no run but a file, which only the side before of a comparison can be.
+    - Anything else is the name of a folder under the results folder, or a path.
+
+    Raises ConfigError where there is no such folder.
+    """
     if run == LATEST:
-        return _latest(results_dir)
+        return _latest(results_dir, unfinished)
+    if run == BASELINE:
+        raise ConfigError(
+            "The baseline can only be the side before: before.run=baseline. A run of that name is "
+            f"given as a folder: {results_dir / run}."
+        )
     for folder in (results_dir / run, Path(run)):
-        if folder.is_dir():
+        if run and folder.is_dir():
             return folder
     there = sorted((p.name for p in runs(results_dir)), reverse=True)
     listed = ", ".join(there[:8]) + (", …" if len(there) > 8 else "")
-    raise CompareError(
+    raise ConfigError(
         f"There is no run {run!r}: neither in {results_dir} ({listed or 'which holds none'}) nor "
-        "as a folder. Give a run's name, a folder, latest or baseline."
+        "as a folder. Give a run's name, a folder or latest."
     )
 
 
@@ -81,12 +97,23 @@ def runs(results_dir: Path) -> list[Path]:
     return [p for p in results_dir.iterdir() if any((p / mark).exists() for mark in marks)]
 
 
-def _latest(results_dir: Path) -> Path:
-    """The newest run, be it unfinished: an older one in its place would pass for it."""
+def recorded(folder: Path) -> dict[str, Any]:
+    """A run's closing record as it is; empty where there is none or it cannot be read."""
+    try:
+        found: Any = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _latest(results_dir: Path, unfinished: bool) -> Path:
     there = runs(results_dir)
     if not there:
-        raise CompareError(f"{results_dir} holds no run; make one with `python -m pipeline run`.")
-
+        raise ConfigError(f"{results_dir} holds no run; make one with `python -m pipeline run`.")
+    if unfinished:
+        there = [folder for folder in there if recorded(folder).get("status") != "complete"]
+    if not there:
+        raise ConfigError(f"{results_dir} holds no unfinished run: all of its runs are complete.")
     return max(there, key=_age)
 
 
@@ -95,7 +122,7 @@ def _age(folder: Path) -> tuple[float, int, str]:
     path = folder / _MANIFEST
     written = (path if path.exists() else folder / "parts").stat()
     finished = written.st_mtime
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # `closed` will tell
-        said = json.loads(path.read_text(encoding="utf-8"))["volatile"]["finished"]
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # `closed` will tell
+        said = recorded(folder)["volatile"]["finished"]
         finished = datetime.datetime.fromisoformat(said).timestamp()
     return finished, written.st_mtime_ns, folder.name

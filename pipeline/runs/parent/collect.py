@@ -65,8 +65,11 @@ def finish(folder: Path, *, interrupted: bool = False) -> dict[str, Any]:
     """Merge the run's parts into its tables and write the manifest, which closes the run.
 
     A run is `complete` if nothing of it is missing and nothing cut the command short; else it is
-    `interrupted`, its tables hold what was done, and it can be resumed.
+    `interrupted`, its tables hold what was done, and it can be resumed. Raises `ResultsError` for
+    a folder without parts, whose tables could not be made again.
     """
+    if not (folder / "parts").is_dir():
+        raise ResultsError(f"{folder} has no parts/ to merge: its tables are left as they are.")
     found = _find(folder)
     parts = [group.path for group in found.groups]
     try:

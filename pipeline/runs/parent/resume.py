@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...model.errors import ConfigError, ResultsError
+from ...results.tables import run_folder
 from .command import Command, reclaim
 
 _KEY = "resume="
@@ -24,9 +25,11 @@ def wanted(arguments: Sequence[str]) -> str | None:
 def command(arguments: Sequence[str], results_dir: str) -> Command:
     """The command that goes on with a run, whose folder is made this process's own.
 
+    `resume=latest` goes on with the newest run that is not complete (`run_folder.find`).
     Beside `resume=` and `results_dir=` only arguments that the run has already may be given.
     """
-    folder = find(wanted(arguments) or "", results_dir)
+    named = wanted(arguments) or ""
+    folder = run_folder.find(named, Path(results_dir), unfinished=True).absolute()
     then = reclaim(folder)
     extra = [a for a in arguments if not a.startswith((_KEY, "results_dir="))]
     for argument in extra:
@@ -60,17 +63,6 @@ def same(then: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
                 f"{folder} cannot be resumed: {key} was {before} and is {after}. Put it back as "
                 "it was, or make a new run."
             )
-
-
-def find(run: str, results_dir: str) -> Path:
-    """The folder of a run, by its name or as a folder; raises ConfigError."""
-    for folder in (Path(results_dir) / run, Path(run)):
-        if run and (folder / "parts").is_dir():
-            return folder.absolute()
-    raise ConfigError(
-        f"run {run!r}: there is no such run, neither in {results_dir} nor as a folder. Give the "
-        "name of a run's folder."
-    )
 
 
 def _quoted(text: str) -> str:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 
-from ...audit import small_cases, walks
+from ...audit import walks
 from ...audit.engine_mask_kinds import Key, Kinds
-from ...audit.engine_masks import Found, Recorder, expressed, reordered, report, smaller
+from ...audit.engine_masks import Found, Recorder, expressed, fault, reordered, smaller
 from ...audit.masks import MaskVerdict
 from ...audit.token_oracle import Legal
+from ...audit.upstream import Accused, told
 from ...audit.walks import Strategy, Walk, Walker
 from ...engines.libraries.engine import ForeignEngine
 from ...engines.protocol import Matcher
@@ -150,8 +151,7 @@ class _Probing:
             with closing(self._start(case)) as matcher:
                 mask = matcher.mask() if all(matcher.consume(token) for token in taken) else None
             prefix = b"".join(vocabulary.rendered[token] for token in taken)
-            # Asked once, so that the judge's own cache need not keep it.
-            truth = replace(self._masks, _legal={}).legal(Languages.of(case).grammar, prefix)
+            truth = self._masks.apart().legal(Languages.of(case).grammar, prefix)
             if mask is None or truth is None:
                 continue
             ids = dict(self._kinds.of(case, taken, mask, truth)).get(key)
@@ -160,39 +160,34 @@ class _Probing:
                 return
 
     def _findings(self) -> Iterator[Row]:
-        session, engine, claimed = self._session, self._engine, self._engine.table.claimed
-        vocabulary, tokenizer = session.vocabulary, session.job.tokenizer
+        engine, tokenizer = self._engine, self._session.job.tokenizer
+        accused = Accused(
+            tokenizer=tokenizer,
+            vocabulary=self._session.vocabulary,
+            claimed=engine.table.claimed,
+            name=engine.version,
+            called=engine.version,
+            file=("engine", engine.name, rerun.release(engine.version)),
+            named=self._session.job.named,
+            under=["builder=fixed", f"audit.engines=[{engine.name}]"],
+            versions=engine.version,
+        )
         for key, found in sorted(self._found.items()):
             if key[0] is not MaskVerdict.REFUSED_BY_CONSUME:
                 self._minimise(key, found)
-            assert found.case is not None
-            parts = tokenizer, "engine", engine.name, rerun.release(engine.version), *key
-            file = f"reproducers/{rerun.file_name('-'.join(parts))}.yaml"
-            under = ["builder=fixed", f"audit.engines=[{engine.name}]"]
-            command = rerun.reproducing(file, session.job.named, under)
-            about = f"{tokenizer}, {engine.version}'s own masks: {key[0]} ({key[1]})"
-            first = found.shown[0]
-            known = first < vocabulary.n_tokens
-            taken = [*found.taken, *([first] if known else [])]
+            shown = fault(key, found)
             yield {
                 "tokenizer": tokenizer,
                 "engine": engine.name,
                 "made_by": engine.version,
-                "verdict": key[0].value,
-                "kind": key[1],
+                "verdict": shown.verdict.value,
+                "kind": shown.kind,
                 "n_states": found.n_states,
                 "n_ids": len(found.ids),
-                "grammar": (expressed(found.case) or ("", ""))[1],
-                "tokens": list(found.taken),
-                "ids": list(found.shown[:_KEPT_IDS]),
-                "true": vocabulary.true_bytes[first] if known else None,
-                "claimed": claimed[first] if known else None,
-                "file": file,
-                "command": command,
-                "suite_file": small_cases.suite_file(found.case, taken, about, command),
-                "report": report(
-                    key, found, vocabulary, claimed, engine.version, tokenizer, command
-                ),
+                "grammar": shown.grammar[1],
+                "tokens": list(shown.tokens),
+                "ids": list(shown.ids[:_KEPT_IDS]),
+                **asdict(told(accused, shown)),
             }
 
 

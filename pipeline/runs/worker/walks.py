@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 
 from ...audit import reproducers, special_tokens, walks
 from ...audit.masks import FAULTS, MaskVerdict
 from ...audit.strings import accepts, outcome
+from ...audit.upstream import Accused, told
 from ...audit.walks import Strategy, Walk, Walker
 from ...engines.protocol import Matcher
 from ...engines.table import TokenTable
@@ -82,37 +84,34 @@ def _state_rows(judge: Judge, builder: str, name: str, walk: Walk) -> Iterator[R
 def _reproducer_rows(
     session: Session, builder: str, walker: Walker, done: list[Walk]
 ) -> Iterator[Row]:
-    tokenizer = session.job.tokenizer
-    versions = provenance.versions()
-    made_by = (
-        f"llama-cpp-python {versions['llama-cpp-python']}, {session.engine.version}, "
-        f"vocabulary sha256 {session.vocabulary.hash[:16]}"
+    tokenizer, made_by = session.job.tokenizer, walker.table.made_by
+    accused = Accused(
+        tokenizer=tokenizer,
+        vocabulary=session.vocabulary,
+        claimed=walker.table.claimed,
+        name=f"builder {builder}",
+        called=f"Token table `{builder}`" + (f" ({made_by})" if made_by else ""),
+        file=(builder, rerun.release(made_by)),
+        named=session.job.named,
+        under=[f"builder={rerun.quoted(builder)}"],
+        versions=f"llama-cpp-python {provenance.versions()['llama-cpp-python']}, "
+        f"{session.engine.version}",
     )
-    release = rerun.release(walker.table.made_by)
     met = list(reproducers.reproducers(walker, done))
     met += reproducers.of_wrong_tokens(walker, {found.kind for found in met})
     for found in met:
-        parts = tokenizer, builder, release, found.name
-        file = f"reproducers/{rerun.file_name('-'.join(filter(None, parts)))}.yaml"
-        command = rerun.reproducing(file, session.job.named, [f"builder={rerun.quoted(builder)}"])
-        about = f"{tokenizer}, builder {builder}: mask {found.finding.verdict} ({found.kind})"
-        first = next(iter(found.finding.ids), None)
+        shown = found.fault
         yield {
             "tokenizer": tokenizer,
             "builder": builder,
             "name": found.name,
-            "verdict": found.finding.verdict.value,
-            "kind": found.kind,
-            "grammar": found.case.grammar.text,
-            "tokens": list(found.tokens),
-            "ids": list(found.finding.ids),
-            "true": None if first is None else session.vocabulary.true_bytes[first],
-            "claimed": None if first is None else walker.table.claimed[first],
-            "made_by": walker.table.made_by or None,
-            "file": file,
-            "command": command,
-            "suite_file": found.suite_file(about, command),
-            "report": reproducers.report(walker, found, tokenizer, builder, made_by, command),
+            "verdict": shown.verdict.value,
+            "kind": shown.kind,
+            "grammar": shown.grammar[1],
+            "tokens": list(shown.tokens),
+            "ids": list(shown.ids),
+            "made_by": made_by or None,
+            **asdict(told(accused, shown)),
         }
 
 

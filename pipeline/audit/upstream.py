@@ -1,0 +1,137 @@
+"""A fault as it is told upstream: a suite file that shows it, the command for it, and a report.
+
+The same for a table's fault (`reproducers`) and for one of an engine's own masks (`engine_masks`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..grammars.case import Case
+from ..system import rerun
+from ..vocab.vocabulary import Vocabulary
+from . import small_cases
+from .masks import MaskVerdict
+
+_SHOWN_IDS = 5
+"""Ids of a mask that a report names."""
+
+
+@dataclass(frozen=True)
+class Accused:
+    """A token table or an engine whose masks are wrong, over one vocabulary."""
+
+    tokenizer: str
+    vocabulary: Vocabulary
+    claimed: Sequence[bytes]
+    """Bytes of each id, as it knows them."""
+    name: str
+    """What it is called in a suite file."""
+    called: str
+    """What it is called in a report."""
+    file: tuple[str, ...]
+    """What names its files, beside the tokenizer and the fault; empty parts are left out."""
+    named: Sequence[str]
+    """The overrides that choose the vocabulary (`Job.named`)."""
+    under: Sequence[str]
+    """The overrides that choose the table or the engine."""
+    versions: str
+    """What was run, with its versions."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A wrong mask, at the smallest place that shows it."""
+
+    verdict: MaskVerdict
+    kind: str
+    case: Case
+    grammar: tuple[str, str]
+    """(what it is called, its text) in the words of who reads the report."""
+    tokens: Sequence[int]
+    """Tokens to take before the mask that shows it."""
+    ids: Sequence[int]
+    """The ids that are wrong in that mask, lowest first."""
+    n_allowed: int | None = None
+    """How many tokens that mask allows, where it is known; then `ids` may be cut short."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is told of a fault."""
+
+    true: bytes | None
+    """Bytes of the first of its ids; None where there is none in the vocabulary."""
+    claimed: bytes | None
+    """What the first of its ids is taken for."""
+    file: str
+    """Where the suite file is to lie, below the run's folder."""
+    command: str
+    """The command that shows the fault, once the suite file is there."""
+    suite_file: str
+    """A suite file that `run` accepts; it takes the tokens first, then the first of the ids."""
+    report: str
+    """The text block for an upstream report."""
+
+
+def told(accused: Accused, fault: Fault) -> Told:
+    """Everything that is told of a fault."""
+    name = f"{fault.verdict}-{fault.kind}"
+    parts = "-".join(filter(None, (accused.tokenizer, *accused.file, name)))
+    file = f"reproducers/{rerun.file_name(parts)}.yaml"
+    command = rerun.reproducing(file, accused.named, accused.under)
+    about = f"{accused.tokenizer}, {accused.name}: mask {fault.verdict} ({fault.kind})"
+    first = [token for token in fault.ids[:1] if token < accused.vocabulary.n_tokens]
+    return Told(
+        true=accused.vocabulary.true_bytes[first[0]] if first else None,
+        claimed=accused.claimed[first[0]] if first else None,
+        file=file,
+        command=command,
+        suite_file=small_cases.suite_file(fault.case, [*fault.tokens, *first], about, command),
+        report=_report(accused, fault, command),
+    )
+
+
+_SAID = {
+    MaskVerdict.UNSOUND: "allows, though they leave the grammar or render nothing",
+    MaskVerdict.STOP_TOO_EARLY: "allows the end before the text is complete",
+    MaskVerdict.REFUSED_BY_CONSUME: "allows, and then refuses to consume",
+    MaskVerdict.EMPTY: "is empty, though these are legal",
+    MaskVerdict.STOP_MISSING: "allows no end of a complete text; the runtime stops on",
+    MaskVerdict.INCOMPLETE: "lacks, though they are legal",
+}
+"""What a mask does with the ids that are named below it."""
+
+
+def _report(accused: Accused, fault: Fault, command: str) -> str:
+    vocabulary, (language, text) = accused.vocabulary, fault.grammar
+    lines = [
+        f"{accused.called} over the vocabulary `{accused.tokenizer}` ({vocabulary.type}): "
+        f"mask {fault.verdict} ({fault.kind}).",
+        "",
+        f"{language}: `{text}`",
+    ]
+    if fault.tokens:
+        lines.append(f"After the tokens: {', '.join(_shown(accused, t) for t in fault.tokens)}")
+    if fault.n_allowed is None:
+        n = f"{len(fault.ids)} such tokens, the first of them"
+        lines.append(f"The mask {_SAID[fault.verdict]}; {n}:")
+    else:
+        lines.append(f"The mask of {fault.n_allowed} tokens {_SAID[fault.verdict]}:")
+    lines += [f"- {_wrong(accused, token)}" for token in fault.ids[:_SHOWN_IDS]]
+    seen = f"{accused.versions}, vocabulary sha256 {vocabulary.hash[:16]}"
+    return "\n".join([*lines, "", f"Seen with `{command}`", seen]) + "\n"
+
+
+def _wrong(accused: Accused, token: int) -> str:
+    """A wrong id of a mask, with what it is taken for."""
+    if token >= accused.vocabulary.n_tokens:
+        return f"{token}, beyond the vocabulary of {accused.vocabulary.n_tokens}"
+    claimed = accused.claimed[token]
+    right = claimed == accused.vocabulary.true_bytes[token]
+    return _shown(accused, token) + ("" if right else f", claimed to be {claimed!r}")
+
+
+def _shown(accused: Accused, token: int) -> str:
+    return f"{token} {accused.vocabulary.true_bytes[token]!r}"

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from pipeline.__main__ import main
 from pipeline.cli import site
 from pipeline.model.verdicts import Verdict
-from pipeline.results.report import NAVIGATION, replay
+from pipeline.results.report import replay
+from pipeline.results.report.sections import sections
 from pipeline.results.report.site import dumped, embedded
 from pipeline.results.report.verdict_looks import LOOKS, Group
 from pipeline.system.rerun import Recipe
@@ -37,7 +38,7 @@ from support.report_runs import (
     truncated,
 )
 
-PAGES = [file for file, _ in NAVIGATION]
+PAGES = [section.file for section in sections() if section.title]
 MB = 1_000_000
 
 

@@ -5,6 +5,8 @@ Pure rendering: it reads what `run` and `compare` wrote, judges nothing and chan
     run_view     the run, as far as it is there; what is missing, in words
     verdict_looks, headline
                  verdicts as colours and shapes; the run in one sentence, what to do next
+    transcripts  every cell with its steps, and where it is shown
+    sections     the registry of pages, in the order of the navigation
     overview, matrix, cells, tokens, released, replay, changes, trend
                  one kind of page each: tables → a `site.Page`
     charts       the plots
@@ -15,7 +17,7 @@ Pure rendering: it reads what `run` and `compare` wrote, judges nothing and chan
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +25,16 @@ from ...model.errors import ReportError
 from ...system.rerun import Recipe
 from ...system.text import visible
 from ..compare.comparison import Comparison
-from . import cells, changes, matrix, overview, released, replay, tokens, trend, verdict_looks
+from . import verdict_looks
 from .run_view import Found
-from .site import Page, Site
+from .sections import Section, Shown, sections
+from .site import Site
+from .transcripts import transcripts
 
-__all__ = ["NAVIGATION", "build", "run_view"]
+__all__ = ["build", "run_view", "sections"]
 
 _MARK = "byte-exact report"
 """What the first page of a report says of itself; only a folder with it is written over."""
-
-NAVIGATION = (
-    ("index.html", "Overview"),
-    ("matrix.html", "Matrix"),
-    ("tokens.html", "Token tables"),
-    (released.FILE, "Field"),
-    (replay.FILE, "Replay"),
-    (changes.FILE, "Before and after"),
-    ("trend.html", "Trend"),
-)
 
 
 def build(
@@ -60,8 +54,11 @@ def build(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        pages = list(_pages(run, results, comparison, known))  # reading may add to what is missing
-        site = Site(fresh, _common(run))
+        made = transcripts(run, Recipe.of(run.recorded("settings", "grammar", "suites"), known))
+        shown = Shown(run, made, results, comparison)
+        chosen = sections()
+        pages = [page for one in chosen for page in one.pages(shown)]  # may add to what is missing
+        site = Site(fresh, _common(run, chosen))
         written = [site.write(page).relative_to(fresh) for page in pages]
         shutil.rmtree(out, ignore_errors=True)
         fresh.replace(out)
@@ -75,42 +72,12 @@ def build(
     return [out / file for file in written]
 
 
-def _pages(
-    run: Found, results: Path, comparison: Comparison | None, known: Mapping[str, frozenset[str]]
-) -> Iterator[Page]:
-    suites = run.recorded("settings", "grammar", "suites")
-    made = cells.transcripts(run, Recipe.of(suites, known))
-    yield overview.page(run, made, compared=comparison is not None)
-    yield matrix.page(run, made)
-    yield from tokens.pages(run)
-    yield released.page(run)
-    yield replay.page(run)
-    yield changes.page(run, made, comparison)
-    yield trend.page(results)
-    yield from cells.pages(run, made, _reproducers(run))
-
-
-def _reproducers(run: Found) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The reproducers by tokenizer and builder; their texts escaped but for the line ends."""
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for row in run.table("reproducers").iter_rows(named=True):
-        shown = {
-            "name": visible(row["name"], 120),
-            "verdict": visible(row["verdict"], 60),
-            "kind": visible(row["kind"], 60).replace("_", " "),
-            "suite_file": released.lines(row["suite_file"]),
-            "report": released.lines(row["report"]),
-        }
-        found.setdefault((row["tokenizer"], row["builder"]), []).append(shown)
-    return found
-
-
-def _common(run: Found) -> dict[str, Any]:
+def _common(run: Found, chosen: Sequence[Section]) -> dict[str, Any]:
     """What every page shows."""
     versions = run.recorded("versions")
     return {
         "mark": _MARK,
-        "navigation": NAVIGATION,
+        "navigation": [(one.file, one.title) for one in chosen if one.title],
         "run": visible(run.name, 120),
         "notes": list(dict.fromkeys(run.notes)),
         "versions": {

@@ -12,12 +12,13 @@ from ..compare.comparison import Comparison
 from ..compare.formats import words
 from ..compare.pairing import STILL, WORSE, Change
 from ..summary.console import by_builder
-from .cells import Transcripts, name_of
 from .row_budget import Index, Rows
 from .run_view import REPEAT, Found
+from .sections import Shown, register
 from .site import TABLE, Page
+from .transcripts import Transcripts, name_of
 
-FILE = "changes.html"
+_FILE = "changes.html"
 
 _CALLED = {
     Change.REGRESSED: "regressed",
@@ -33,12 +34,23 @@ _FILTERS = ("regressed", "fixed", "changed", "added", "removed")
 _FINDINGS = 300
 
 
-def page(run: Found, made: Transcripts, comparison: Comparison | None) -> Page:
+@register
+class Changes:
+    """See `sections.Section`."""
+
+    name, file, title, place = "changes", _FILE, "Before and after", 60
+
+    def pages(self, shown: Shown) -> Iterator[Page]:
+        """See the module."""
+        yield _page(shown.run, shown.made, shown.comparison)
+
+
+def _page(run: Found, made: Transcripts, comparison: Comparison | None) -> Page:
     """`changes.html`; without a comparison it says how to ask for one."""
     title = "Before and after"
     if comparison is None:
         empty: dict[str, Any] = {"comparison": None, "example": _example(run)}
-        return Page(FILE, "changes.html", title, empty)
+        return Page(_FILE, "changes.html", title, empty)
     shared = Index()
     rows = Rows(_rows(comparison, run, made, shared))
     counts: dict[str, int] = dict.fromkeys(_FILTERS, 0)
@@ -48,7 +60,7 @@ def page(run: Found, made: Transcripts, comparison: Comparison | None) -> Page:
     counts["changed"] += comparison.cells.filter(_only_output()).height
     findings = list(words.findings(comparison))
     return Page(
-        file=FILE,
+        file=_FILE,
         template="changes.html",
         title=title,
         needs=(TABLE,),

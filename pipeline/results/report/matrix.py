@@ -9,16 +9,28 @@ import polars as pl
 
 from ...system.text import visible
 from ..summary.console import by_builder
-from .cells import Name, Transcripts, label, name_of
 from .row_budget import Index, Rows
 from .run_view import Found
+from .sections import Shown, register
 from .site import TABLE, Page
+from .transcripts import Name, Transcripts, label, name_of
 from .verdict_looks import Look, look, worst_first
 
 _WHO = ("target", "model", "tokenizer")
 
 
-def page(run: Found, made: Transcripts) -> Page:
+@register
+class Matrix:
+    """See `sections.Section`."""
+
+    name, file, title, place = "matrix", "matrix.html", "Matrix", 20
+
+    def pages(self, shown: Shown) -> Iterator[Page]:
+        """See the module."""
+        yield _page(shown.run, shown.made)
+
+
+def _page(run: Found, made: Transcripts) -> Page:
     """`matrix.html`."""
     cells = run.cells
     builders = by_builder(cells)

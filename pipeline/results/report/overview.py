@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import polars as pl
@@ -11,16 +12,28 @@ from ..summary import audit, console
 from ..summary import replay as summary_replay
 from ..summary.replay import REPLAYED
 from . import headline
-from .cells import Transcripts, name_of
 from .run_view import Found
+from .sections import Shown, register
 from .site import Page
+from .transcripts import Transcripts, name_of
 from .verdict_looks import look, worst_first
 
 _CULPRITS = 8
 _REASONS = 6
 
 
-def page(run: Found, made: Transcripts, compared: bool) -> Page:
+@register
+class Overview:
+    """See `sections.Section`."""
+
+    name, file, title, place = "overview", "index.html", "Overview", 10
+
+    def pages(self, shown: Shown) -> Iterator[Page]:
+        """See the module."""
+        yield _page(shown.run, shown.made, compared=shown.comparison is not None)
+
+
+def _page(run: Found, made: Transcripts, compared: bool) -> Page:
     """`index.html`."""
     cells = run.cells
     return Page(

@@ -14,13 +14,25 @@ from ...system.text import visible
 from ..tables import released
 from .row_budget import ROOM, Rows
 from .run_view import Found
+from .sections import Shown, register
 from .site import TABLE, Page
 
-FILE = "field.html"
+_FILE = "field.html"
 _IDS = 8
 
 
-def page(run: Found) -> Page:
+@register
+class Released:
+    """See `sections.Section`."""
+
+    name, file, title, place = "released", _FILE, "Field", 40
+
+    def pages(self, shown: Shown) -> Iterator[Page]:
+        """See the module."""
+        yield _page(shown.run)
+
+
+def _page(run: Found) -> Page:
     """`field.html`."""
     rows, findings = run.table("field"), run.table("engine_findings")
     shown = _Shown(run)
@@ -28,7 +40,7 @@ def page(run: Found) -> Page:
     engines = Rows(_engines(findings, shown), room=ROOM // 4)
     any_rows = rows.height or findings.height
     return Page(
-        file=FILE,
+        file=_FILE,
         template="field.html",
         title="Builders in the field",
         needs=(TABLE,) if any_rows else (),

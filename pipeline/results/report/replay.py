@@ -12,6 +12,7 @@ from ..summary import replay as summary_replay
 from ..summary.replay import share
 from .row_budget import Index, Rows
 from .run_view import Found
+from .sections import Shown, register
 from .site import TABLE, Page
 
 FILE = "replay.html"
@@ -19,7 +20,18 @@ _CULPRITS = 8
 _BLAME = ("builder", "engine", "none")
 
 
-def page(run: Found) -> Page:
+@register
+class Replay:
+    """See `sections.Section`."""
+
+    name, file, title, place = "replay", FILE, "Replay", 50
+
+    def pages(self, shown: Shown) -> Iterator[Page]:
+        """See the module."""
+        yield _page(shown.run)
+
+
+def _page(run: Found) -> Page:
     """`replay.html`."""
     replay = run.table("replay")
     grid = summary_replay.rows(replay, run.table("replay_times"))

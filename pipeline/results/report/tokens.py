@@ -13,12 +13,24 @@ from ...system.text import visible
 from . import charts
 from .row_budget import Index, Rows
 from .run_view import Found
+from .sections import Shown, register
 from .site import CHART, TABLE, Page
 
 _BY = ("token", "attribute", "true", "claimed", "damage")
 
 
-def pages(run: Found) -> Iterator[Page]:
+@register
+class Tokens:
+    """See `sections.Section`."""
+
+    name, file, title, place = "tokens", "tokens.html", "Token tables", 30
+
+    def pages(self, shown: Shown) -> Iterator[Page]:
+        """See the module."""
+        yield from _pages(shown.run)
+
+
+def _pages(run: Found) -> Iterator[Page]:
     """`tokens.html`, and one page for the wrong tokens of each vocabulary."""
     tokens = run.table("tokens")
     counts = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from ...model.errors import CompareError, TablesError
 from ...system.text import visible
 from ..tables import parquet, run_folder
 from . import charts
+from .sections import Shown, register
 from .site import CHART, Page
 from .verdict_looks import GROUP_WORDS, look, worst_first
 
@@ -35,7 +37,18 @@ class Told:
         return f"llama-cpp-python {self.llama_cpp}, llguidance {self.llguidance}"
 
 
-def page(results: Path) -> Page:
+@register
+class Trend:
+    """See `sections.Section`."""
+
+    name, file, title, place = "trend", "trend.html", "Trend", 70
+
+    def pages(self, shown: Shown) -> Iterator[Page]:
+        """See the module."""
+        yield _page(shown.results)
+
+
+def _page(results: Path) -> Page:
     """`trend.html`."""
     told, unread = _runs(results)
     shown = told[-_RUNS:]

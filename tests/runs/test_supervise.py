@@ -271,7 +271,8 @@ def test_what_native_code_prints_goes_to_standard_error() -> None:
     code = (
         "import os; from pipeline.runs.worker.channel import Channel; channel = Channel(); "
         "os.write(1, b'{\"type\": \"rows\"}\\n'); print('garbage', flush=True); "
-        "os.system('echo a child'); channel.rows('t', [{'b': b'\\xff\\x00'}]); channel.send('end')"
+        "os.system('echo a child'); channel.rows('t', [{'b': b'\\xff\\x00'}]); "
+        "from pipeline.runs.protocol import End; channel.send(End())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True

@@ -30,7 +30,7 @@ from pipeline.grammars.languages import ByteGrammar
 from pipeline.native import llama
 from pipeline.runs.worker.survival import survives
 from pipeline.vocab import vocabulary
-from support.command import Finished, again, pipeline
+from support.command import Finished, pipeline, rerun_arguments
 from support.damaged_ggufs import tiny_spm
 from support.vocabularies import Opened, present
 
@@ -117,7 +117,7 @@ def test_every_kind_of_finding_shows_when_its_command_is_run(
     rows = probed.table("engine_findings").unique(["verdict", "kind"], maintain_order=True)
     assert rows.height >= 6
     for number, row in enumerate(rows.iter_rows(named=True)):
-        done = pipeline(tmp_path, *again(probed, row), f"run.name={number}")
+        done = pipeline(tmp_path, *rerun_arguments(probed, row), f"run.name={number}")
         assert done.code == 0, done.err
         shown = done.table("engine_findings")
         found = shown.filter(engine=row["engine"], verdict=row["verdict"], kind=row["kind"])

@@ -57,7 +57,7 @@ def pipeline(results: Path, *arguments: str, env: dict[str, str] | None = None) 
     )
 
 
-def again(run: Finished, row: dict[str, Any]) -> list[str]:
+def rerun_arguments(run: Finished, row: dict[str, Any]) -> list[str]:
     """The arguments of a reproducer's command, its file where it lies."""
     arguments = shlex.split(row["command"])[3:]
     place = arguments.index(f"grammar.path={row['file']}")

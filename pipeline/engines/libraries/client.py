@@ -23,7 +23,7 @@ from ...system import processes
 from ..outside import Outside
 
 
-class Ended(Exception):
+class SessionEnded(Exception):
     """A library's process gives no answer any more; the text says why."""
 
 
@@ -54,16 +54,16 @@ class Session:
             raise BuilderRefused(f"{outside.python} cannot be run: {error.strerror}") from None
         weakref.finalize(self, _end, self._process, self._errors)
         try:
-            said = self.ask(kind, name, given, outside.memory_limit)
-        except Ended as ended:
+            said = self.request(kind, name, given, outside.memory_limit)
+        except SessionEnded as ended:
             raise BuilderRefused(str(ended)) from None
         if "refused" in said:
             Path(given["file"]).stat()
             raise BuilderRefused(said["refused"], said["made_by"])
         self.claim = said
 
-    def ask(self, *asked: object) -> dict[str, Any]:
-        """Send a request and take its answer within the time limit. Raises `Ended`."""
+    def request(self, *asked: object) -> dict[str, Any]:
+        """Send a request and take its answer within the time limit. Raises `SessionEnded`."""
         hung = threading.Event()
 
         def out_of_time() -> None:
@@ -80,12 +80,14 @@ class Session:
             return json.loads(answer)
         code = self._process.wait()
         if hung.is_set():
-            raise Ended(f"no answer within {self._outside.time_limit:g} s")
-        raise Ended(f"its process ended with code {code}. {processes.last_words(self._errors)}")
+            raise SessionEnded(f"no answer within {self._outside.time_limit:g} s")
+        raise SessionEnded(
+            f"its process ended with code {code}. {processes.last_words(self._errors)}"
+        )
 
     def tokenize(self, data: bytes) -> list[int]:
         """The library's own tokenization; raises RuntimeError with what it raised."""
-        said = self.ask("tokenize", data.decode("latin-1"))
+        said = self.request("tokenize", data.decode("latin-1"))
         if "refused" in said:
             raise RuntimeError(said["refused"])
         return said["ids"]

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..protocol import Mask
 from ..table import Material, TokenTable
-from .client import Ended, Session
+from .client import SessionEnded, Session
 from .package import Given, table_of
 
 
@@ -80,8 +80,8 @@ class ForeignMatcher:
         if self.error is not None:
             return None
         try:
-            said = self._session.ask(*asked)
-        except Ended as ended:
+            said = self._session.request(*asked)
+        except SessionEnded as ended:
             said = {"refused": str(ended)}
         if "refused" in said:
             self.error = said["refused"]

@@ -1,4 +1,4 @@
-"""What names a model or tokenizer file, and what is known of one that was found."""
+"""The description of a model or tokenizer file, and the facts of one that was found."""
 
 import os
 from dataclasses import dataclass
@@ -11,41 +11,42 @@ Format = Literal["gguf", "sentencepiece"]
 
 @dataclass(frozen=True)
 class Source:
-    """One file of `conf/model` or `conf/tokenizer`; a set `path` wins over every `kind`."""
+    """One model or tokenizer of `conf/`; if `path` is set, it overrides `kind`."""
 
     name: str
     """The name in tables and in errors."""
     kind: str
     """forge, own, path, package, sdist, wheel or hub."""
     path: str | None = None
-    """A file of the user's own."""
+    """A file of the user."""
     package: str | None = None
     """package: the import name; sdist, wheel: the distribution's name."""
     version: str | None = None
     """sdist, wheel: the exact version."""
     members: tuple[str, ...] = ()
-    """Paths inside the package, below the sdist's top folder, or in the wheel; wheels may have
-    several, joined in order, and `distribution:path` names another distribution than `package`."""
+    """Paths in the package, in the sdist below its top folder, or in the wheel. For wheels several
+    members are joined in order, and `distribution:path` names another distribution than
+    `package`."""
     sha256: str | None = None
-    """Of the whole file, lower-case hex; checked wherever the file comes from."""
+    """sha256 of the whole file, lower-case hex; checked for every kind of source."""
     repo: str | None = None
     """hub: owner/name."""
     file: str | None = None
     """hub: the file's path in the repository."""
     revision: str | None = None
-    """hub: branch, tag or commit; `main` where it is not set."""
+    """hub: branch, tag or commit; `main` if not set."""
     seed: int = 0
     """forge: the seed of the weights."""
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A file that is there, whole, and has the sha256 it must have."""
+    """A file that exists and passed the checks of its format and sha256."""
 
     path: Path
     sha256: str
     origin: str
-    """For people, e.g. `llama-cpp-python 0.3.36 sdist: vendor/...`."""
+    """Where the file came from, to display: `llama-cpp-python 0.3.36 sdist: vendor/...`."""
     format: Format
 
 

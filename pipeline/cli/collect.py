@@ -1,4 +1,4 @@
-"""The command `collect`: the parts of a run whose shards were commands of their own, merged."""
+"""The command `collect`: merge the results of shards that were started as separate commands."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _USAGE = "python -m pipeline collect run=RUN [results_dir=…]"
 
 
 def main(arguments: list[str]) -> int:
-    """Merge; 0 when the run is whole, 1 when something is missing, 2 for what cannot be merged."""
+    """Merge; returns 0 if the run is complete, 1 if units are missing, 2 if it cannot merge."""
     parts = [argument.partition("=") for argument in arguments]
     given = {key: value for key, _, value in parts}
     if not given.get("run") or given.keys() - {"run", "results_dir"}:
-        print(f"{_USAGE} merges the parts of a run and says what is missing.", file=sys.stderr)
+        print(f"{_USAGE} merges the shards of a run and lists what is missing.", file=sys.stderr)
         return 2
     try:
         folder = resume.find(given["run"], given.get("results_dir", Settings.results_dir))

@@ -1,4 +1,4 @@
-"""Hydra's schema of the settings, and the checks of what was composed."""
+"""Hydra's schema of the settings, and the checks of the composed settings."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..runs.parent.settings import CHOICES, STAGES, RuntimeConfig, Settings
 
 
 def register(*, typed: bool = True) -> None:
-    """Make the schema known to Hydra; `conf/config.yaml` extends it.
+    """Register the schema in Hydra; `conf/config.yaml` extends it.
 
-    Without types it names no class of this package: a launcher pickles the schema, and the process
-    that reads it back would look for the package by its name.
+    An untyped schema contains no class of this package. Launchers need that: they pickle the
+    schema, and unpickling a class would import this package by its name.
     """
     schema = OmegaConf.structured(Settings)
     node: Any = Settings if typed else OmegaConf.to_container(schema)
@@ -27,7 +27,7 @@ def register(*, typed: bool = True) -> None:
 
 
 def typed(composed: DictConfig) -> DictConfig:
-    """What was composed over the schema without types, checked against the one with types.
+    """Settings composed with the untyped schema, checked against the typed one.
 
     Raises ConfigError.
     """
@@ -40,12 +40,12 @@ def typed(composed: DictConfig) -> DictConfig:
 
 
 def settings(composed: DictConfig) -> Settings:
-    """The typed settings of a composed configuration; raises ConfigError."""
+    """The typed settings of a composed configuration. Raises ConfigError."""
     try:
         made: Any = OmegaConf.to_object(composed)
     except MissingMandatoryValue as error:
         key = str(error.full_key)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        raise ConfigError(f"{key} must be given: add {key}=… to the command.") from None
+        raise ConfigError(f"{key} is required: add {key}=… to the command.") from None
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from None
     assert isinstance(made, Settings)
@@ -53,15 +53,15 @@ def settings(composed: DictConfig) -> Settings:
         group, name = key.split(".")
         value = getattr(getattr(made, group), name)
         if value not in allowed:
-            raise ConfigError(f"{key}={value} is not known; there is {', '.join(allowed)}.")
+            raise ConfigError(f"{key}={value} is not known; choose {' or '.join(allowed)}.")
     for engine in made.audit.engines:
         if engine not in ENGINES:
             raise ConfigError(
-                f"audit.engines: {engine!r} is not known; there is {', '.join(ENGINES)}."
+                f"audit.engines: {engine!r} is not known; choose from {', '.join(ENGINES)}."
             )
     for stage in made.stages or ():
         if stage not in STAGES:
-            raise ConfigError(f"stages: {stage!r} is not known; there is {', '.join(STAGES)}.")
+            raise ConfigError(f"stages: {stage!r} is not known; choose from {', '.join(STAGES)}.")
     for key, value, least in (
         ("runtime.n_seq", made.runtime.n_seq, 0),
         ("runtime.n_threads", made.runtime.n_threads, 0),
@@ -80,16 +80,16 @@ def settings(composed: DictConfig) -> Settings:
         ("sampling.temperature", made.sampling.temperature, 0),
     ):
         if value is not None and value < least:
-            raise ConfigError(f"{key}={value} is too small; the least is {least}.")
+            raise ConfigError(f"{key}={value} is too small; the minimum is {least}.")
     if not made.grammar.prompt:
-        raise ConfigError("grammar.prompt is empty; a model needs something to go on from.")
+        raise ConfigError("grammar.prompt is empty; a model needs a prompt of at least one token.")
     if made.shard.index >= made.shard.count:
         raise ConfigError(
-            f"shard.index={made.shard.index} is none of {made.shard.count} shards: they are "
+            f"shard.index={made.shard.index} is not one of {made.shard.count} shards: they are "
             "numbered from 0."
         )
     if made.runtime.n_seq > 256:
-        raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} is more than llama.cpp's 256.")
+        raise ConfigError(f"runtime.n_seq={made.runtime.n_seq} exceeds llama.cpp's limit of 256.")
     _check_sampling(made)
     made.target.check(made.engine.time_limit)
     check_libraries(made.runtime)
@@ -97,7 +97,7 @@ def settings(composed: DictConfig) -> Settings:
 
 
 def _check_sampling(made: Settings) -> None:
-    """Repeats must be able to differ, and a server is asked for the likeliest token."""
+    """Check that repeats are sampled, and that a server target is not. Raises ConfigError."""
     if not 0 < made.sampling.top_p <= 1:
         raise ConfigError(f"sampling.top_p={made.sampling.top_p} must be above 0 and at most 1.")
     sampled = made.sampling.temperature > 0
@@ -107,18 +107,21 @@ def _check_sampling(made: Settings) -> None:
             "add sampling.temperature=0.8."
         )
     if sampled and made.target.name != IN_PROCESS:
-        raise ConfigError("Sampling goes with target=inprocess: servers are asked greedily.")
+        raise ConfigError("Sampling needs target=inprocess: servers always decode greedily here.")
 
 
 def check_libraries(runtime: RuntimeConfig) -> None:
-    """Libraries of one's own must be there, and llama.cpp's under the name it is looked for."""
+    """Check that user libraries exist and that llama.cpp's has its usual name.
+
+    Raises ConfigError.
+    """
     for key in ("llama_lib", "llguidance_lib"):
         file = getattr(runtime, key)
         if file is not None and not Path(file).is_file():
-            raise ConfigError(f"runtime.{key}={file} is no file.")
+            raise ConfigError(f"runtime.{key}={file} is not a file.")
     names = ("libllama.so", "libllama.dylib", "llama.dll")
     if runtime.llama_lib is not None and Path(runtime.llama_lib).name not in names:
         raise ConfigError(
-            f"runtime.llama_lib={runtime.llama_lib} must be named {' or '.join(names)}, with its "
-            "ggml libraries beside it, as llama.cpp's build leaves them."
+            f"runtime.llama_lib={runtime.llama_lib} must be named {' or '.join(names)}. Its ggml "
+            "libraries must be in the same folder, as after a build of llama.cpp."
         )

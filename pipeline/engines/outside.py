@@ -1,4 +1,4 @@
-"""How builders and engines of released packages are run: as settings, jobs and processes say it."""
+"""The settings for builders and engines of released packages, used by jobs and their processes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Outside:
-    """Where and within which limits builders from released packages run."""
+    """The environment and the limits of builders from released packages."""
 
     python: str = ""
-    """The interpreter of an environment that has the package; empty for this one."""
+    """The interpreter of an environment that has the package; empty for this interpreter."""
     tokenizer_json: str = ""
-    """The model's own file, for builders that read one; empty to derive it from the GGUF."""
+    """The model's `tokenizer.json`, for builders that read one; empty: derived from the GGUF."""
     time_limit: float = 300.0
-    """Seconds for one table."""
+    """Time limit per request, in seconds."""
     memory_limit: float = 8.0
-    """GiB for one table."""
+    """Memory limit of the process, in GiB."""

@@ -178,7 +178,7 @@ def test_no_engine_allows_padding_or_lacks_long_tokens(probed: Finished) -> None
 def test_unknown_engine_is_a_usage_error(tmp_path: Path) -> None:
     done = pipeline(tmp_path, "audit", "audit.engines=[xgramar]")
     assert done.code == 2
-    assert "'xgramar' is not known; there is xgrammar, outlines_core" in done.err
+    assert "'xgramar' is not known; choose from xgrammar, outlines_core" in done.err
 
 
 # --- the probe ------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""The process in which a released package works: its table, and its masks where it is an engine.
+"""Client of the process that runs a released package: its token table and its masks.
 
-One JSON object in, one out, a line each, until standard input ends; the first asks for the table.
-The interpreter may be of any environment that has the package; of this one it gets the source of
-`pipeline`, and nothing that is installed beside it. `server` is the other side. The process
-is in the group of the worker that starts it, and ends with that (`processes.group`).
+The protocol is one JSON value per line: a request in, an answer out, until standard input ends. The
+first request asks for the table. `server` is the other side. The interpreter can be of any
+environment that has the package; it gets the source of `pipeline` but no other package from here.
+The process is in the process group of its worker, and ends with it (`processes.group`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ from ..outside import Outside
 
 
 class SessionEnded(Exception):
-    """A library's process gives no answer any more; the text says why."""
+    """The process of a library does not answer; the text says why."""
 
 
 class Session:
-    """A library at work on one vocabulary; its process ends with this object.
+    """The process of a library for one vocabulary; it ends with this object.
 
-    `kind` is `builder` or `engine`. Raises `BuilderRefused` where no table comes of it: the
-    library's own words, how its process died, or the limit that ended it. A file that is gone (its
-    cache was emptied) is nobody's refusal but a FileNotFoundError.
+    `kind` is `builder` or `engine`, `given` is `package.Given` as JSON, and `claim` will hold the
+    answer for the table. Raises `BuilderRefused` if the library makes no table: with its message,
+    how its process died, or the limit that it exceeded. Raises FileNotFoundError if the GGUF is
+    missing, because someone emptied the cache; that is not the library's fault.
     """
 
     def __init__(self, kind: str, name: str, given: dict[str, Any], outside: Outside) -> None:
@@ -63,7 +64,7 @@ class Session:
         self.claim = said
 
     def request(self, *asked: object) -> dict[str, Any]:
-        """Send a request and take its answer within the time limit. Raises `SessionEnded`."""
+        """Send a request and return the answer. Raises `SessionEnded`, also on a timeout."""
         hung = threading.Event()
 
         def out_of_time() -> None:
@@ -86,7 +87,7 @@ class Session:
         )
 
     def tokenize(self, data: bytes) -> list[int]:
-        """The library's own tokenization; raises RuntimeError with what it raised."""
+        """The library's own tokenization of bytes. Raises RuntimeError with the library's error."""
         said = self.request("tokenize", data.decode("latin-1"))
         if "refused" in said:
             raise RuntimeError(said["refused"])

@@ -1,7 +1,7 @@
-"""Which suite detects which broken builder: every suite's own functions, run on each.
+"""Which suite detects which broken builder, with the functions of every suite run on each builder.
 
-A suite detects a broken builder where it reports a fault that it does not report for `fixed` on
-the same vocabulary. What it reports is read from the rows that the product's stages send.
+A suite detects a broken builder if it reports a fault that it does not report for `fixed` on the
+same vocabulary. The faults are read from the rows that the product's stages send.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ AUDITS = ("token_table", "exactness", "position_0", "specials")
 SUITES = (*AUDITS, "walks", "strings", *GENERATED, "laws")
 
 N_WALKS = 17
-"""One for each grammar of `walks.yaml`; the strategies take turns."""
+"""One walk per grammar of `walks.yaml`, with alternating strategies."""
 EVERY = 2
-"""One grammar of `strings.yaml` in so many is replayed."""
+"""Every N-th grammar of `strings.yaml` is replayed."""
 _HARMLESS = {Verdict.OK, Verdict.TRUNCATED, Verdict.IMPOSSIBLE}
 
 Faults = frozenset[Hashable]
@@ -72,7 +72,7 @@ class _Collector:
 
 @dataclass
 class Detector:
-    """One vocabulary under a forged tiny model; what `fixed` does is found out once."""
+    """One vocabulary with a forged tiny model; the faults of `fixed` are computed once."""
 
     name: str
     model: llama.Model
@@ -81,7 +81,7 @@ class Detector:
 
     @staticmethod
     def open(name: str, stack: ExitStack) -> Detector:
-        """Load a vocabulary of `conf/tokenizer`; it is given back with the stack."""
+        """Load a vocabulary of `conf/tokenizer`; closing the stack frees it."""
         llama.start()
         file = forge.forged(vocabulary_file(name), 0, source.cache_dir())
         model = stack.enter_context(closing(llama.Model(file, vocab_only=False)))
@@ -89,7 +89,7 @@ class Detector:
 
     @cached_property
     def bench(self) -> Workbench:
-        """The product's workbench, whose engine and table are changed from builder to builder."""
+        """The product's workbench; its engine and table are replaced for each builder."""
         job = audit_of(self.file, tokenizer=self.name, oracle_budget=1e9, builders=())
         return Workbench(
             job=job,
@@ -105,24 +105,24 @@ class Detector:
 
     @cached_property
     def languages(self) -> dict[Case, Languages]:
-        """Made once for all builders: the judge's cache knows them by identity."""
+        """The languages of all cases, made once: the judge's cache uses their identity."""
         cases = [*self._walked(), *special_tokens.cases(self.bench.vocabulary)]
         cases += [case for suite in GENERATED for case in _cases(suite)]
         return {case: Languages.of(case) for case in cases}
 
     @cached_property
     def fixed(self) -> dict[str, Faults]:
-        """What every suite reports for `fixed`."""
+        """The faults that every suite reports for `fixed`."""
         return {
             suite: frozenset(found)
             for suite, found in self._reports(builders.get("fixed"), Llguidance())
         }
 
     def row(self, broken: BrokenBuilder) -> dict[str, bool] | None:
-        """Whether each suite detects it; None where this vocabulary has nothing to break."""
+        """Whether each suite detects it; None if the fault does not exist on this vocabulary."""
         if not broken.breaks(self.bench.material):
             return None
-        # An engine of its own: native tokenizers are shared by a hash, about which it may lie.
+        # A separate engine: native tokenizers are shared by hash, which a broken builder may fake.
         reports = self._reports(broken, broken.wrap(Llguidance()))
         return {
             suite: any(fault not in self.fixed[suite] for fault in found)
@@ -132,7 +132,7 @@ class Detector:
     def _reports(
         self, builder: Builder, engine: Engine
     ) -> Iterator[tuple[str, Iterator[Hashable]]]:
-        """(suite, its faults) of every suite; faults are looked for as they are asked for."""
+        """(suite, its faults) of every suite; the faults are computed lazily."""
         with closing(engine):
             material = self.bench.material
             table = builder.build(material)
@@ -155,7 +155,7 @@ class Detector:
         return list(_cases("walks"))
 
     def _walk_faults(self, table: TokenTable, engine: Engine) -> Iterator[Hashable]:
-        """Walks as the stage plans them, with the spellings of special tokens at the end."""
+        """Faults of the walks that the stage plans, then of those with special-token spellings."""
         bench = self.bench
         walker = Walker(
             vocabulary=bench.vocabulary,
@@ -221,7 +221,7 @@ def _token_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
 
 
 def _exactness_faults(row: Row, table: TokenTable) -> Iterator[Hashable]:
-    """Another split is no fault, but of a table that says it hands on the runtime's own."""
+    """A different split is a fault only if the table claims to return the runtime's split."""
     claims_canonical = table.tokenize_mode == "llama_tokenize"
     if row["verdict"] in ("inexact", "thrown") or (
         row["verdict"] == "non_canonical" and claims_canonical
@@ -253,7 +253,7 @@ _READERS: dict[str, dict[str, Callable[[Row, TokenTable], Iterator[Hashable]]]] 
     "position_0": {"masks": _mask_faults},
     "specials": {"specials": _special_faults},
 }
-"""The tables that a suite fills, and what is a fault in a row of each."""
+"""suite → table that it fills → function that yields the faults of a row."""
 
 
 def _audit_faults(suite: str, table: TokenTable, kept: dict[str, list[Row]]) -> Iterator[Hashable]:
@@ -263,7 +263,7 @@ def _audit_faults(suite: str, table: TokenTable, kept: dict[str, list[Row]]) -> 
 
 
 def matrix(names: Sequence[str] = VOCABULARIES) -> dict[str, dict[str, dict[str, bool] | None]]:
-    """vocabulary → broken builder → suite → detected; None where there is nothing to break."""
+    """vocabulary → broken builder → suite → detected; None if the fault does not exist there."""
     found: dict[str, dict[str, dict[str, bool] | None]] = {}
     for name in names:
         with ExitStack() as stack:

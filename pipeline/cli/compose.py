@@ -53,7 +53,7 @@ def settings(composed: DictConfig) -> Settings:
         group, name = key.split(".")
         value = getattr(getattr(made, group), name)
         if value not in allowed:
-            raise ConfigError(f"{key}={value} is not known; choose {' or '.join(allowed)}.")
+            raise ConfigError(f"{key}={value} is not known; choose from {', '.join(allowed)}.")
     for engine in made.audit.engines:
         if engine not in ENGINES:
             raise ConfigError(

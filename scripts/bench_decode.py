@@ -127,11 +127,11 @@ class Recorder:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.n_batch = context.n_batch
-        self.told: list[tuple[str, tuple[Any, ...]]] = []
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*given: Any) -> Any:
-            self.told.append((name, given))
+            self.calls.append((name, given))
             return getattr(self._context, name)(*given)
 
         return call
@@ -186,11 +186,11 @@ def _finished(cell: Cell) -> int:
     return len(cell.steps)
 
 
-def raw(told: Sequence[tuple[str, tuple[Any, ...]]], context: Context, n_tokens: int) -> Any:
+def raw(calls: Sequence[tuple[str, tuple[Any, ...]]], context: Context, n_tokens: int) -> Any:
     """Decode the recorded batches again."""
 
     def work(_: Stopwatch) -> int:
-        for name, given in told:
+        for name, given in calls:
             answer = getattr(context, name)(*given)
             if name == "decode" and len(answer):
                 np.asarray(answer).argmax(axis=1)
@@ -233,7 +233,7 @@ def against_raw(bench: Bench, cases: list[Case], n_seq: int, repeats: int) -> di
         n_tokens = ours(bench, cases, recorder, n_seq, fast=False)(Stopwatch())
         return in_turn(
             {
-                f"raw, {n_seq} wide": raw(recorder.told, context, n_tokens),
+                f"raw, {n_seq} wide": raw(recorder.calls, context, n_tokens),
                 f"ours, {n_seq} wide": ours(bench, cases, context, n_seq, fast=False),
                 f"ours, {n_seq} wide, fast-forward": ours(bench, cases, context, n_seq, fast=True),
             },
@@ -399,7 +399,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=5, help="rounds (5)")
-    parser.add_argument("--cases", type=int, default=40, help="of the three suites, mixed (40)")
+    parser.add_argument("--cases", type=int, default=40, help="cases, mixed from the three suites (40)")
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(cpu)")
     parser.add_argument("--no-server", action="store_true", help="without a real server")
     parser.add_argument("--no-growth", action="store_true", help="without the growth of time")

@@ -145,8 +145,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tokenizer", action="append", metavar="NAME", help="one or several")
-    parser.add_argument("--states", type=int, default=3, help="states of each grammar (3)")
-    parser.add_argument("--repeats", type=int, default=3, help="tries of each state (3)")
+    parser.add_argument("--states", type=int, default=3, help="states per grammar (3)")
+    parser.add_argument("--repeats", type=int, default=3, help="tries per state (3)")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     asked = parser.parse_args()
     llama.start()

@@ -135,8 +135,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tokenizer", action="append", metavar="NAME", help="one or several")
-    parser.add_argument("--bytes", type=int, default=1_000_000, help="of each text (1000000)")
-    parser.add_argument("--repeats", type=int, default=3, help="tries of each text (3)")
+    parser.add_argument("--bytes", type=int, default=1_000_000, help="bytes per text (1000000)")
+    parser.add_argument("--repeats", type=int, default=3, help="tries per text (3)")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     asked = parser.parse_args()
     llama.start()

@@ -84,7 +84,7 @@ def _emptied(here: Ground, wait: float, wanted: dict[str, pl.DataFrame]) -> Coun
     if code not in (0, 1):
         code, said = resumed(here, name, code)
     found = _whole(here, name, code, said, wanted)
-    print(f"cache emptied after {wait} s: exit {first}, {dict(found) or 'whole'}", flush=True)
+    print(f"cache emptied after {wait} s: exit {first}, {dict(found) or 'complete'}", flush=True)
     return found
 
 

@@ -175,7 +175,7 @@ def markdown(rows: pl.DataFrame) -> Iterator[str]:
 
 def engines_markdown(findings: pl.DataFrame) -> Iterator[str]:
     """The lines of the table of faults in the engines' own masks."""
-    head = ("engine", "vocabulary", "kind of token", "ids in all", *_PROOF)
+    head = ("engine", "vocabulary", "kind of token", "total ids", *_PROOF)
     yield from (f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}")
     choices = pl.col("kind").str.starts_with("json_")  # differences, not faults: at the end
     for row in findings.sort(choices, "engine", "verdict", "kind", "tokenizer").iter_rows(

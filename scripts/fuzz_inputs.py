@@ -235,7 +235,7 @@ def main() -> int:
         fuzz_grammars(here, tally, options.grammars, options.seed)
         fuzz_files(here, tally, options.files, options.seed)
     print(table(tally))
-    print(f"{time.monotonic() - begun:.0f} s; slowest command {tally.slowest:.2f} s an input")
+    print(f"{time.monotonic() - begun:.0f} s; slowest command {tally.slowest:.2f} s per input")
     for key in ("left", "raised"):
         if tally.wrong[key]:
             print(f"{key}={tally.wrong[key]}")

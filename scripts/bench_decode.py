@@ -399,7 +399,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=5, help="rounds (5)")
-    parser.add_argument("--cases", type=int, default=40, help="cases, mixed from the three suites (40)")
+    parser.add_argument(
+        "--cases", type=int, default=40, help="cases, mixed from the three suites (40)"
+    )
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(cpu)")
     parser.add_argument("--no-server", action="store_true", help="without a real server")
     parser.add_argument("--no-growth", action="store_true", help="without the growth of time")

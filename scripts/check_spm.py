@@ -50,7 +50,9 @@ def main() -> int:
     """Compare and print; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tokenizer", action="append", metavar="NAME", help="one or several")
-    parser.add_argument("--strings", type=int, default=100_000, help="strings per vocabulary (100000)")
+    parser.add_argument(
+        "--strings", type=int, default=100_000, help="strings per vocabulary (100000)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     llama.start()

@@ -225,7 +225,9 @@ def points(here: Ground, count: int, seed: int, wanted: dict[str, pl.DataFrame])
             print("left behind:", left)
         bad = {key: value for key, value in found.items() if value}
         fired = "" if token.exists() else " (too late: the process had ended)"
-        print(f"{number:4} {who} {kind} at {at}{fired}: exit {first}, {bad or 'complete'}", flush=True)
+        print(
+            f"{number:4} {who} {kind} at {at}{fired}: exit {first}, {bad or 'complete'}", flush=True
+        )
         wrong.update(found)
         shutil.rmtree(here.run(name), ignore_errors=True)
     return wrong

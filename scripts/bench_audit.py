@@ -1,17 +1,17 @@
-"""What an audit costs, beside the calls that anyone who uses the vocabulary must make.
+"""Cost of an audit, compared with the calls that every user of the vocabulary must make.
 
     python scripts/bench_audit.py [--tokenizer NAME] [--repeats N] [--json]
 
 audit         load, true bytes, the tables of the five builders of llama.cpp's bridge, a native
-              tokenizer for each unlike one, exactness probes, the masks at position 0
+              tokenizer for each different table, exactness probes, the masks at position 0
 one call      `llguidance.llamacpp.lltokenizer_from_vocab` on the same vocabulary
-table         a table's bytes and marks from the live vocabulary
-bare loop     `llama_token_to_piece` of every id as ctypes calls it, twice (without and with
-              special tokens, which a table needs), and nothing else
+table         the bytes and special marks of a table, from the live vocabulary
+bare loop     only `llama_token_to_piece` of every id through ctypes, twice (without and with
+              special tokens, both of which a table needs)
 
-Seconds of wall time, each the median of several rounds in turn; only the ratios can be compared
-between machines. `audit_over_lltokenizer` is audits per call, to be below 3;
-`table_over_bare_loop` is to be below 2. The peak of memory is taken before the first call.
+Times are seconds of wall time, medians of several interleaved rounds. Only the ratios can be
+compared between machines. `audit_over_lltokenizer` (audit / one call) should be below 3,
+`table_over_bare_loop` (table / bare loop) below 2. Peak memory is measured before the first call.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _BUILDERS = ("unfixed", "fixed", "attr_special", "bytes_fixed", "tokenize_fixed"
 
 
 def audit(file: Path) -> None:
-    """Everything, from the file on."""
+    """Run a whole audit, starting from the file."""
     with closing(llama.Model(file, vocab_only=True)) as model, closing(Llguidance()) as engine:
         read = vocabulary.read(model)
         material = Material(read, model.vocab, lambda _: True)
@@ -71,14 +71,14 @@ def audit(file: Path) -> None:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Of wall time."""
+    """Wall time of one call, in seconds."""
     begun = time.perf_counter()
     work()
     return time.perf_counter() - begun
 
 
 def bare_loop(library: Any, handle: int, n_tokens: int) -> None:
-    """Every piece, thrown away."""
+    """Compute every piece and discard it."""
     call, buffer = library.llama_token_to_piece, ctypes.create_string_buffer(1 << 16)
     size, address = len(buffer), ctypes.addressof(buffer)
     for special in (False, True):
@@ -87,12 +87,12 @@ def bare_loop(library: Any, handle: int, n_tokens: int) -> None:
 
 
 def measure(name: str, repeats: int) -> dict[str, float]:
-    """The ratios for one tokenizer, and the peak of memory in MB."""
+    """The ratios for one tokenizer, and the peak memory in MB."""
     fields = yaml.safe_load((_ROOT / "conf" / "tokenizer" / f"{name}.yaml").read_text("utf-8"))
     source = Source(**fields | {"members": tuple(fields["members"])})
     file = resolve.resolve(source, progress=False)
     if file.format != "gguf":
-        raise SystemExit(f"{name} is no GGUF; choose a tokenizer whose file is one.")
+        raise SystemExit(f"{name} is not a GGUF; choose a tokenizer whose file is a GGUF.")
     audit(file.path)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     ecosystem: Any = importlib.import_module("llguidance.llamacpp")

@@ -1,9 +1,9 @@
-"""How long `compare` takes and how much memory, on two made-up runs of 100,000 cells.
+"""Time and memory of `compare` on two generated runs of 100,000 cells.
 
     python scripts/bench_compare.py [--cells N] [--steps N]
 
-Each line is one comparison by the real command in a process of its own: seconds of wall time from
-start to exit (and of processor time, which tells how busy the machine was), peak resident memory.
+Each line is one comparison with the real command in its own process: wall time in seconds from
+start to exit, CPU time in seconds (which shows how busy the machine was), peak resident memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHAPE = {"tokenizer": 20, "builder": 5, "suite": 10}
 
 
 def make(folder: Path, n_cells: int, n_steps: int, failing: float, seed: int) -> None:
-    """Write a run of which a share fails."""
+    """Write a run in which the share `failing` of the cells fails."""
     chance = random.Random(seed)
     folder.mkdir(parents=True)
     rows: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ def make(folder: Path, n_cells: int, n_steps: int, failing: float, seed: int) ->
 
 
 def measure(before: Path, after: Path, out: Path | None) -> tuple[float, float, float, int]:
-    """(seconds, processor seconds, MB at the peak, exit code) of one comparison."""
+    """(wall seconds, CPU seconds, peak MB, exit code) of one comparison."""
     command = [sys.executable, "-m", "pipeline", "compare"]
     command += [f"before.run={before}", f"after.run={after}"]
     command += [f"out={out}"] if out else []
@@ -109,7 +109,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         for name, failing, seed in (("a", 0.02, 1), ("b", 0.02, 2), ("ok", 0, 3), ("bad", 1, 4)):
-            # In a child, for a process starts with the peak memory of the one that started it.
+            # In a child process: a process inherits the peak memory of its parent.
             size = [f"--cells={asked.cells}", f"--steps={asked.steps}"]
             made = [sys.executable, __file__, *size, "--make", root / name, str(failing), str(seed)]
             subprocess.run(made, check=True)

@@ -1,20 +1,21 @@
-"""What constraining costs: raw decoding, ours, one case at a time, a real llama.cpp server.
+"""Cost of constrained decoding: raw decoding, ours, one case at a time, a llama.cpp server.
 
     python scripts/bench_decode.py [--repeats N] [--cases N] [--device cpu|gpu] [--no-server]
         [--no-growth] [--json]
 
-SmolLM2, one thread for llama.cpp, the cases of the three suites; every side does the same work,
-in turn, in one process (the server in its own). Seconds are of processor time, so that a busy
-machine changes the ratios little; each speed is the median of several rounds, each ratio the median
-of the ratios within a round.
+It uses SmolLM2, one thread for llama.cpp, and the cases of the three suites. Every side does the
+same work, interleaved in one process (the server has its own). Times are CPU seconds, so that a
+busy machine affects the ratios little. Each speed is the median of several rounds; each ratio is
+the median of the ratios of the rounds.
 
-raw          the very batches of the constrained run, their likeliest tokens looked for, no masks
-ours         constrained, masks in another thread; once without and once with fast-forward
-sequential   constrained, one case at a time, its whole prompt each time
-server       llama.cpp's server of the xllamacpp wheel, as many requests under way at once
+raw          the same batches as in the constrained run, with argmax of the logits, without masks
+ours         constrained, masks in another thread; without and with fast-forward
+sequential   constrained, one case at a time, with its whole prompt each time
+server       llama.cpp's server from the xllamacpp wheel, with the same number of parallel requests
 
-`two cores` counts the time of the decoding thread and what it waited for masks, `one core` that
-of all threads. `growth` is the exponent of the time against the number of cells, on a tiny model.
+`two cores` counts the time of the decoding thread plus its waiting time for masks. `one core`
+counts the time of all threads. `growth` is the exponent of time over number of cells, measured on
+a tiny model.
 """
 
 from __future__ import annotations
@@ -67,18 +68,18 @@ _GROWTH = (24, 240, 2400)
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds that one side took."""
+    """Time of one side, in seconds."""
 
     all: float
-    """Processor time of all threads."""
+    """CPU time of all threads."""
     lead: float
-    """Processor time of the decoding thread, and what it waited for masks."""
+    """CPU time of the decoding thread, plus its waiting time for masks."""
     n_tokens: int
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A model, and what its cells need."""
+    """A model and the objects that its cells need."""
 
     model: llama.Model
     vocabulary: Vocabulary
@@ -87,7 +88,7 @@ class Bench:
     gpu: bool
 
     def cells(self, cases: Sequence[Case]) -> Iterator[Cell]:
-        """Compiling their grammars is part of the work."""
+        """The cells of some cases; compiling their grammars is part of the measured work."""
         for i, case in enumerate(cases):
             kind, text = case.grammar.engine_text()
             yield Cell(
@@ -101,11 +102,11 @@ class Bench:
             )
 
     def prompt(self, case: Case) -> tuple[int, ...]:
-        """A case's prompt in ids."""
+        """The ids of a case's prompt."""
         return prompt_ids(self.model.vocab, self.vocabulary, None, case.prompt)
 
     def sorted(self, cases: Sequence[Case]) -> list[Case]:
-        """Like prompts side by side, as the target has them."""
+        """The cases with similar prompts next to each other, as in the target."""
         return sorted(cases, key=self.prompt)
 
     def context(self, n_seq: int) -> Context:
@@ -121,16 +122,16 @@ class Bench:
 
 
 class Recorder:
-    """A context that notes what it is told."""
+    """A context that records the calls it gets."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.n_batch = context.n_batch
-        self.told: list[tuple[str, tuple[Any, ...]]] = []
+        self.calls: list[tuple[str, tuple[Any, ...]]] = []
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*given: Any) -> Any:
-            self.told.append((name, given))
+            self.calls.append((name, given))
             return getattr(self._context, name)(*given)
 
         return call
@@ -138,7 +139,7 @@ class Recorder:
 
 @contextmanager
 def opened(file: Path, builder: str, *, gpu: bool = False) -> Generator[Bench]:
-    """A model with its weights."""
+    """Open a model with its weights."""
     with (
         closing(llama.Model(file, vocab_only=False, n_gpu_layers=-1 if gpu else 0)) as model,
         closing(Llguidance()) as engine,
@@ -151,7 +152,7 @@ def opened(file: Path, builder: str, *, gpu: bool = False) -> Generator[Bench]:
 
 
 def cost_of(work: Callable[[Stopwatch], int]) -> Cost:
-    """What some decoding costs; `work` gives the number of tokens."""
+    """The cost of `work`, which returns its number of tokens."""
     stopwatch = Stopwatch()
     every, lead = time.process_time(), time.thread_time()
     n_tokens = work(stopwatch)
@@ -172,7 +173,7 @@ def ours(
 
 
 def sequential(bench: Bench, cases: Sequence[Case], context: Context) -> Callable[[Stopwatch], int]:
-    """One case at a time; what the context holds is forgotten after each."""
+    """One case at a time; the context is cleared after each."""
 
     def work(stopwatch: Stopwatch) -> int:
         return sum(ours(bench, [case], context, 1, fast=False)(stopwatch) for case in cases)
@@ -185,11 +186,11 @@ def _finished(cell: Cell) -> int:
     return len(cell.steps)
 
 
-def raw(told: Sequence[tuple[str, tuple[Any, ...]]], context: Context, n_tokens: int) -> Any:
-    """The recorded batches again."""
+def raw(calls: Sequence[tuple[str, tuple[Any, ...]]], context: Context, n_tokens: int) -> Any:
+    """Decode the recorded batches again."""
 
     def work(_: Stopwatch) -> int:
-        for name, given in told:
+        for name, given in calls:
             answer = getattr(context, name)(*given)
             if name == "decode" and len(answer):
                 np.asarray(answer).argmax(axis=1)
@@ -199,7 +200,7 @@ def raw(told: Sequence[tuple[str, tuple[Any, ...]]], context: Context, n_tokens:
 
 
 def median_cost(costs: Sequence[Cost]) -> Cost:
-    """Median by median."""
+    """The median of each figure."""
     return Cost(
         statistics.median(cost.all for cost in costs),
         statistics.median(cost.lead for cost in costs),
@@ -208,14 +209,14 @@ def median_cost(costs: Sequence[Cost]) -> Cost:
 
 
 def ratio(over: Sequence[Cost], under: Sequence[Cost], *, lead: bool = False) -> float:
-    """How many times the seconds of `under` those of `over` are: round by round, the median."""
+    """The median over the rounds of the ratio of times, `over` / `under`."""
     return statistics.median(
         a.lead / b.lead if lead else a.all / b.all for a, b in zip(over, under, strict=True)
     )
 
 
 def in_turn(works: dict[str, Callable[[Stopwatch], int]], repeats: int) -> dict[str, list[Cost]]:
-    """Each side once a round, so that all meet the same weather; said, and given round by round."""
+    """Run each side once per round, under the same load; prints the costs and returns them."""
     costs: dict[str, list[Cost]] = {name: [] for name in works}
     for _ in range(repeats):
         for name, work in works.items():
@@ -226,13 +227,13 @@ def in_turn(works: dict[str, Callable[[Stopwatch], int]], repeats: int) -> dict[
 
 
 def against_raw(bench: Bench, cases: list[Case], n_seq: int, repeats: int) -> dict[str, list[Cost]]:
-    """Raw decoding and ours at one width, fast-forward off and on."""
+    """Raw decoding and ours with `n_seq` sequences, without and with fast-forward."""
     with closing(bench.context(n_seq)) as context:
         recorder = Recorder(context)
         n_tokens = ours(bench, cases, recorder, n_seq, fast=False)(Stopwatch())
         return in_turn(
             {
-                f"raw, {n_seq} wide": raw(recorder.told, context, n_tokens),
+                f"raw, {n_seq} wide": raw(recorder.calls, context, n_tokens),
                 f"ours, {n_seq} wide": ours(bench, cases, context, n_seq, fast=False),
                 f"ours, {n_seq} wide, fast-forward": ours(bench, cases, context, n_seq, fast=True),
             },
@@ -245,7 +246,7 @@ def against_raw(bench: Bench, cases: list[Case], n_seq: int, repeats: int) -> di
 
 @contextmanager
 def served(file: Path, slots: int) -> Generator[tuple[Address, int]]:
-    """(the address, the process id) of llama.cpp's server out of the wheel."""
+    """(address, process id) of llama.cpp's server from the wheel."""
     port = free_port()
     program = _ROOT / "pipeline" / "generation" / "servers" / "xllamacpp.py"
     command = [sys.executable, "-P", str(program), "--model", str(file)]
@@ -260,7 +261,7 @@ def served(file: Path, slots: int) -> Generator[tuple[Address, int]]:
         while exchange(address, "GET", "/health", timeout=5).status != 200:
             if process.poll() is not None:
                 raise SystemExit(
-                    "the server does not start; install it: pip install -e '.[server]'"
+                    "the server does not start; install it with: pip install -e '.[server]'"
                 )
             time.sleep(0.1)
         yield address, process.pid
@@ -270,20 +271,20 @@ def served(file: Path, slots: int) -> Generator[tuple[Address, int]]:
 
 
 def ask(bench: Bench, cases: Sequence[Case], address: Address, n_at_once: int) -> None:
-    """All cases over HTTP; the server may keep prompts as it likes."""
+    """Send all cases over HTTP; the server may cache prompts."""
 
     def one(case: Case) -> None:
         body = Server().body(case, bench.prompt(case), case.max_tokens) | {"cache_prompt": True}
         reply = exchange(address, "POST", "/completion", json.dumps(body).encode(), timeout=300)
         if reply.status != 200:
-            raise SystemExit(f"the server answered {reply.status}: {reply.body[:200]!r}")
+            raise SystemExit(f"the server returned {reply.status}: {reply.body[:200]!r}")
 
     with ThreadPoolExecutor(n_at_once) as pool:
         list(pool.map(one, cases))
 
 
 def server_cost(bench: Bench, file: Path, cases: Sequence[Case], n: int, repeats: int) -> float:
-    """Processor seconds of the server's own process, the median of several rounds."""
+    """CPU seconds of the server process, the median of several rounds."""
     costs: list[float] = []
     with served(file, n) as (address, process):
         ask(bench, cases[:n], address, n)
@@ -295,7 +296,7 @@ def server_cost(bench: Bench, file: Path, cases: Sequence[Case], n: int, repeats
 
 
 def _processor_time(process: int) -> float:
-    """Seconds a process has had, all its threads together (Linux)."""
+    """CPU seconds of all threads of a process (Linux)."""
     fields = Path(f"/proc/{process}/stat").read_text("ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -304,7 +305,7 @@ def _processor_time(process: int) -> float:
 
 
 def growth() -> tuple[float, list[tuple[int, float]]]:
-    """(the exponent, (cells, seconds) of each size) on a tiny model."""
+    """(exponent, [(cells, seconds) of each size]) on a tiny model."""
     fields = yaml.safe_load((_ROOT / "conf" / "tokenizer" / "mistral_v1.yaml").read_text("utf-8"))
     source = Source(**fields | {"members": tuple(fields["members"])})
     tokens = forge.vocabulary_of(resolve.resolve(source, progress=False).path, cache_dir())
@@ -328,7 +329,7 @@ def growth() -> tuple[float, list[tuple[int, float]]]:
 
 
 def mixed() -> list[Case]:
-    """The cases of the suites in turn, so that any beginning of the list is mixed."""
+    """The cases of the suites interleaved, so that every prefix of the list is mixed."""
     loaded = [suites.load_named(name, _ROOT / "datasets").cases for name in _SUITES]
     longest = max(map(len, loaded))
     return [cases[i] for i in range(longest) for cases in loaded if i < len(cases)]
@@ -341,7 +342,7 @@ def _model() -> Path:
 
 
 def measure(asked: argparse.Namespace) -> dict[str, float]:
-    """All figures, printed as they come."""
+    """All figures; prints them while measuring."""
     found: dict[str, float] = {}
     eight: list[list[Cost]] = []
     file, cases = _model(), mixed()[: asked.cases]
@@ -398,7 +399,9 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=5, help="rounds (5)")
-    parser.add_argument("--cases", type=int, default=40, help="of the three suites, mixed (40)")
+    parser.add_argument(
+        "--cases", type=int, default=40, help="cases, mixed from the three suites (40)"
+    )
     parser.add_argument("--device", choices=("cpu", "gpu"), default="cpu", help="(cpu)")
     parser.add_argument("--no-server", action="store_true", help="without a real server")
     parser.add_argument("--no-growth", action="store_true", help="without the growth of time")

@@ -1,12 +1,12 @@
-"""What isolation and the journal cost: the embedded matrix by the real command, and bare.
+"""Cost of process isolation and the journal: the embedded matrix with and without them.
 
     python scripts/bench_isolation.py [--walks 150] [--rounds 2] [--json]
 
-Bare is the same job in one process that loads the libraries, does the work and drops the rows: no
-parent, no messages, no journal, no tables. The two are run in turns, `--rounds` times; what is
-printed are the medians of wall and processor time, their overhead, and how long a worker takes
-from its start to its first word. Exit code 1 if the overhead of wall time is above 8 %. Only the
-ratios can be compared between machines, and wall time only on a machine that does nothing else.
+"Bare" is the same job in one process that loads the libraries, does the work and discards the rows:
+no parent, no messages, no journal, no tables. Both run alternately, `--rounds` times. The output is
+the medians of wall and CPU time, the overhead, and the time from a worker's start until it is ready
+for its job. The exit code is 1 if the overhead of wall time is above 8 %. Only the ratios can be
+compared between machines, and those of wall time only on an idle machine.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ run_job(Job.from_json(json.load(open(sys.argv[1]))), Nowhere())
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds of one run: by the clock, and of every processor it had."""
+    """Seconds of one run: wall time, and CPU time of all cores."""
 
     wall: float
     cpu: float
 
 
 def timed(command: list[str]) -> Spent:
-    """Run a command to its end."""
+    """Run a command and measure its time."""
     env = os.environ | {"PYTHONPATH": str(_ROOT)}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begun = time.monotonic()
@@ -103,7 +103,7 @@ def measure(walks: int, rounds: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Print the figures; the exit code."""
+    """Print the figures; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--walks", type=int, default=150)
     parser.add_argument("--rounds", type=int, default=2)

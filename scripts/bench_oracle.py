@@ -1,12 +1,12 @@
-"""What it costs to prove a mask: each oracle's time for a state against the engine's for its mask.
+"""Cost of proving a mask: each oracle's time per state, compared with the engine's mask time.
 
     python scripts/bench_oracle.py [--tokenizer NAME ...] [--states N] [--repeats N] [--json]
 
-A state is taken at several places of a legal text of each grammar. `grammar` is the engine over
-single bytes (`languages.ByteGrammar`), `regex` the engine-free oracle (`byte_regex`), which exists
-where the independent checker is a literal or a pattern. Each figure is the median over the states
-of the median of several tries; what the regex oracle learns of its automaton at the first try is
-not counted twice. Only the ratios can be compared between machines.
+States are taken at several places of a legal text of each grammar. `grammar` is the engine over
+single bytes (`languages.ByteGrammar`). `regex` is the oracle without engine (`byte_regex`), which
+exists if the independent checker is a literal or a pattern. Each figure is the median over the
+states of the median of several tries. Later tries of the regex oracle reuse the automaton of the
+first one. Only the ratios can be compared between machines.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MIDDLES = {
     "json_object": b'{"my note":"so it is","by":"A. N',
     "founding": b"The quick brown fox jumps",
 }
-"""A legal beginning for each grammar; states are taken along it."""
+"""A legal prefix for each grammar; states are taken along it."""
 
 
 def cases() -> list[Case]:
@@ -78,7 +78,7 @@ def measure(name: str, n_states: int, repeats: int) -> Iterator[dict[str, Any]]:
     source = Source(**fields | {"members": tuple(fields["members"])})
     file = resolve.resolve(source, progress=False)
     if file.format != "gguf":
-        raise SystemExit(f"{name} is no GGUF; choose a tokenizer whose file is one.")
+        raise SystemExit(f"{name} is not a GGUF; choose a tokenizer whose file is a GGUF.")
     with closing(llama.Model(file.path, vocab_only=True)) as model, closing(Llguidance()) as engine:
         vocab = vocabulary.read(model)
         table = builders.get("fixed").build(Material(vocab, model.vocab, lambda _: True))
@@ -123,12 +123,12 @@ def _spelt(spelling: Spelling, case: Case) -> list[int]:
 
 
 def _places(n: int, wanted: int) -> list[int]:
-    """The start, and others evenly along the tokens."""
+    """The start, and other places evenly spaced along the tokens."""
     return sorted({round(i * (n - 1) / max(wanted - 1, 1)) for i in range(wanted)})
 
 
 def _mask_cost(matcher: Any, repeats: int) -> float:
-    """A mask is remembered until the next token, so each try is of a fresh clone."""
+    """Milliseconds of a mask. The engine caches it until the next token: each try uses a clone."""
     clones = [matcher.clone() for _ in range(repeats)]
     left = iter(clones)
     cost = median_of(repeats, lambda: next(left).mask())
@@ -145,8 +145,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tokenizer", action="append", metavar="NAME", help="one or several")
-    parser.add_argument("--states", type=int, default=3, help="states of each grammar (3)")
-    parser.add_argument("--repeats", type=int, default=3, help="tries of each state (3)")
+    parser.add_argument("--states", type=int, default=3, help="states per grammar (3)")
+    parser.add_argument("--repeats", type=int, default=3, help="tries per state (3)")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     asked = parser.parse_args()
     llama.start()

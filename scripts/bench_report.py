@@ -1,9 +1,9 @@
-"""How long a report of 10,000 cells takes to build, how large its pages are, how fast it filters.
+"""Build time, page sizes and filter speed of a report of 10,000 cells.
 
     python scripts/bench_report.py [cells] [steps of each cell]
 
-Prints wall and processor seconds of the build, the largest page, and the milliseconds from a
-filter's change to the table drawn, in Chromium (the median of several).
+Prints wall and CPU seconds of the build, the size of the largest page, and the milliseconds from
+changing a filter until Chromium has drawn the table (the median of several).
 """
 
 from __future__ import annotations

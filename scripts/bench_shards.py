@@ -1,9 +1,9 @@
-"""What shards cost: one collection in 1, 2 and 4 shards side by side, and the share of start-up.
+"""Cost of shards: one collection in 1, 2 and 4 parallel shards, and the share of the start-up.
 
     python scripts/bench_shards.py FOLDER [key=value …]
 
-FOLDER is a collection in MaskBench's layout; more arguments go to the pipeline. A shard's start-up
-is what it takes without any schema: its interpreter, vocabulary and token tables.
+FOLDER is a collection in MaskBench's layout; the other arguments go to the pipeline. The start-up
+of a shard is its time without any schema: interpreter, vocabulary and token tables.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _seconds(folder: str, name: str, count: int, arguments: list[str]) -> float:
-    """Wall time of all shards of a run, side by side."""
+    """Wall time in seconds of all shards of a run, run in parallel."""
     command = [sys.executable, "-m", "pipeline", "run", *arguments]
     command += [f"results_dir={folder}", f"run.name={name}"]
     shards = [[*command, f"shard.count={count}", f"shard.index={n}"] for n in range(count)]

@@ -1,14 +1,14 @@
-"""What the SentencePiece encoder costs: MB/s, against `llama_tokenize` through ctypes.
+"""Speed of the SentencePiece encoder in MB/s, compared with `llama_tokenize` through ctypes.
 
     python scripts/bench_spm.py [--tokenizer NAME ...] [--bytes N] [--repeats N] [--json]
 
-*First* is a text that a new encoder has never met, *again* the same text once more, when its parts
-are remembered; each is the median of several tries in one thread. *Ratio* is the first try's speed
-over llama.cpp's on the same text. *Per byte* is the first try's cost over that of English, the
-dearer of the two ordinary texts counted: for texts made to be dear it must stay within 3.
-English and code are the documentation and the sources of this Python. llama.cpp
-gets the first 100,000 bytes of each text, and its ids are compared on them.
-Only the ratios can be compared between machines.
+*First* is the speed of a new encoder, *again* the speed on the same text when its parts are cached.
+Both are medians of several tries in one thread. *Ratio* is the first speed divided by llama.cpp's
+on the same text. *Per byte* is the first cost per byte divided by that of the slower of the two
+ordinary texts, English and code; for the texts that are made to be slow it must be at most 3.
+English and code are the documentation and the sources of this Python. llama.cpp gets the first
+100,000 bytes of each text, and its ids are compared with ours. Only the ratios can be compared
+between machines.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _ROOT = Path(__file__).parent.parent
 TOKENIZERS = ("llama_spm", "mistral_v3")
 ORDINARY = ("English", "code")
 _COMPARED = 100_000
-"""Bytes of a text that llama.cpp gets: its time grows with the square of the number of specials."""
+"""Bytes per text for llama.cpp, whose time grows with the square of the number of specials."""
 
 
 def texts(size: int) -> dict[str, bytes]:
-    """Ordinary texts, then those made to be dear, `size` bytes each."""
+    """Ordinary texts, then texts that are made to be slow, of `size` bytes each."""
     rng = random.Random(0)
     english = "\n".join(topics.topics.values()).encode("ascii", "replace")
     code = b""
@@ -75,7 +75,7 @@ def texts(size: int) -> dict[str, bytes]:
 
 
 def median_of(repeats: int, prepare: Callable[[], Callable[[], object]]) -> float:
-    """Seconds, the median of several tries of what `prepare` makes ready."""
+    """The median time, in seconds, of several calls of what `prepare` returns."""
     times: list[float] = []
     for _ in range(repeats):
         work = prepare()
@@ -135,8 +135,8 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tokenizer", action="append", metavar="NAME", help="one or several")
-    parser.add_argument("--bytes", type=int, default=1_000_000, help="of each text (1000000)")
-    parser.add_argument("--repeats", type=int, default=3, help="tries of each text (3)")
+    parser.add_argument("--bytes", type=int, default=1_000_000, help="bytes per text (1000000)")
+    parser.add_argument("--repeats", type=int, default=3, help="tries per text (3)")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     asked = parser.parse_args()
     llama.start()

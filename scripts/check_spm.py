@@ -1,10 +1,10 @@
-"""Our SentencePiece encoder against `llama_tokenize`, and its lossless mode against the bytes.
+"""Compare our SentencePiece encoder with `llama_tokenize`, and its lossless mode with the bytes.
 
     python scripts/check_spm.py [--tokenizer NAME ...] [--strings N] [--seed N]
 
-Every string is encoded with specials parsed and unparsed, then losslessly and back. Prints each
-difference; exit code 1 if there is one. Needs a clone, whose `tests/` make the strings; they have a
-short seeded part of this.
+Every string is encoded with and without parsing specials, then losslessly and decoded. Prints each
+difference; the exit code is 1 if there is one. Needs a clone, because `tests/` generate the
+strings; the tests run a short seeded part of this check.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOKENIZERS = ("llama_spm", "mistral_v1", "mistral_v3", "phi3", "baichuan")
 
 
 def check(name: str, n_strings: int, seed: int) -> tuple[int, int]:
-    """(strings whose ids differ, strings that are lost) on one vocabulary."""
+    """(number of strings whose ids differ, number that are not lossless) for one vocabulary."""
     made: Any = import_module("support.spm_strings")
     file: Path = import_module("support.vocabularies").vocabulary_file(name)
     differing = lost = 0
@@ -47,10 +47,12 @@ def check(name: str, n_strings: int, seed: int) -> tuple[int, int]:
 
 
 def main() -> int:
-    """Compare and print; the exit code."""
+    """Compare and print; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--tokenizer", action="append", metavar="NAME", help="one or several")
-    parser.add_argument("--strings", type=int, default=100_000, help="of each vocabulary (100000)")
+    parser.add_argument(
+        "--strings", type=int, default=100_000, help="strings per vocabulary (100000)"
+    )
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     llama.start()

@@ -1,9 +1,9 @@
-"""Which suite detects which deliberately broken builder, as a Markdown table a vocabulary.
+"""Which suite detects which deliberately broken builder: one Markdown table per vocabulary.
 
     python scripts/detection_matrix.py [--tokenizer llama_spm] [--json]
 
-Needs a clone (the broken builders live in `tests/`) with the extra `test` installed. Exit code 1
-if a broken builder is detected by no suite.
+Needs a clone (the broken builders are in `tests/`) with the extra `test` installed. The exit code
+is 1 if no suite detects some broken builder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(_ROOT), str(_ROOT / "tests")]
 
 _Rows = dict[str, dict[str, bool] | None]
-"""broken builder → suite → detected; None where the vocabulary has nothing to break."""
+"""broken builder → suite → detected; None if the fault does not exist on the vocabulary."""
 
 
 def markdown(vocabulary: str, suites: tuple[str, ...], rows: _Rows) -> str:
@@ -35,7 +35,7 @@ def markdown(vocabulary: str, suites: tuple[str, ...], rows: _Rows) -> str:
 
 
 def unseen(found: dict[str, _Rows]) -> list[str]:
-    """Broken builders that no suite detects somewhere, or that break nothing anywhere."""
+    """Broken builders that no suite detects on some vocabulary, or that break none of them."""
     names = list(next(iter(found.values())))
     missed: list[str] = []
     for name in names:
@@ -46,7 +46,7 @@ def unseen(found: dict[str, _Rows]) -> list[str]:
 
 
 def main() -> int:
-    """Measure, print, and say by the exit code whether the harness sees everything."""
+    """Measure and print; returns 0 if the suites detect every broken builder, else 1."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument(
         "--tokenizer", action="append", help="default: llama_spm and llama_bpe", metavar="NAME"

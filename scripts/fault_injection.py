@@ -1,15 +1,15 @@
-"""Kill workers and the parent at seeded points of a small matrix; what comes out must be whole.
+"""Kill workers and the parent at seeded points of a small matrix; the results must be complete.
 
     python scripts/fault_injection.py [--points 200] [--seed 0] [--places]
 
-Each point is one run in which one process meets one fault (a signal, `os._exit`, a hang, an
-allocation that fails) at one Python call of its life. A run whose parent was ended is resumed
-until it is complete. Its tables must then equal those of an undisturbed run. `--places` tries a
-full disk, a read-only folder and an emptied cache as well; that needs root, for a small tmpfs.
+Each point is one run in which one process gets one fault (a signal, `os._exit`, a hang, a failing
+allocation) at one of its Python calls. If the parent was killed, the run is resumed until it is
+complete. Its tables must then equal those of an undisturbed run. `--places` also tries a full disk,
+a read-only folder and an emptied cache; it needs root to mount a small tmpfs.
 
-Needs a clone with the extra `test` installed (the vocabularies are made by
-`tests/support/damaged_ggufs`).
-The last line is `lost=… doubled=… parent_died=… untyped=…`; exit code 0 only if all are 0.
+Needs a clone with the extra `test` installed (`tests/support/damaged_ggufs` makes the
+vocabularies).
+The last line is `lost=… doubled=… parent_died=… untyped=…`; the exit code is 0 only if all are 0.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ FAULTS = (
     *(("worker", "SIGABRT"), ("worker", "exit"), ("parent", "SIGINT"), ("worker", "SIGSEGV")),
     ("worker", "hang"),
 )
-"""Who meets what, in turn."""
+"""(process, fault) pairs, used in turn."""
 MODULES = {"worker": "runs.worker", "parent": "pipeline"}
-"""What their command lines run."""
+"""The module that each process runs, to recognize its command line."""
 STARTS = {"worker": "main", "parent": "execute"}
-"""The function at whose first call the counting starts."""
+"""The function at whose first call the count of calls starts."""
 
 SUITE = """suite: small
 about: One case of each kind.
@@ -70,7 +70,7 @@ cases:
 
 @dataclass
 class Ground:
-    """Where the runs of one script live, and the command they share."""
+    """The folder of one script's runs, and the command that they share."""
 
     folder: Path
     results: Path
@@ -87,7 +87,7 @@ class Ground:
         ]
 
     def start(self, arguments: list[str], *faults: dict[str, Any]) -> tuple[int, str]:
-        """Run the real command, perhaps with faults; its exit code and what it said."""
+        """Run the real command, with faults if given; returns (exit code, output)."""
         env = os.environ | {"BYTE_EXACT_CACHE": str(self.folder / "cache")}
         env.pop("BYTE_EXACT_INVOCATION", None)
         path = [str(_ROOT), os.environ.get("PYTHONPATH", "")]
@@ -111,7 +111,7 @@ class Ground:
 
 @contextmanager
 def ground() -> Generator[Ground]:
-    """Two small vocabularies, a suite, and an empty cache."""
+    """Create two small vocabularies, a suite, and an empty cache."""
     faults = import_module("support.damaged_ggufs")
     with tempfile.TemporaryDirectory(prefix="byte-exact-") as name:
         here = Ground(Path(name), Path(name) / "results")
@@ -123,7 +123,7 @@ def ground() -> Generator[Ground]:
 
 @dataclass(frozen=True)
 class Difference:
-    """How a run's tables differ from the undisturbed ones."""
+    """The differences between a run's tables and the undisturbed ones."""
 
     lost: int = 0
     doubled: int = 0
@@ -131,7 +131,7 @@ class Difference:
 
 
 def difference(run: Path, wanted: dict[str, pl.DataFrame]) -> Difference:
-    """Compare every table, row by row; the first row that is lost is shown with what is odd."""
+    """Compare every table, row by row; the result includes the first lost row."""
     lost = doubled = untyped = 0
     for table, rows in wanted.items():
         got = parquet.read(run, table)
@@ -150,7 +150,7 @@ def difference(run: Path, wanted: dict[str, pl.DataFrame]) -> Difference:
 
 
 def lengths(here: Ground) -> dict[str, int]:
-    """How many calls each process makes in an undisturbed run."""
+    """The number of Python calls of each process in an undisturbed run."""
     tokens = {who: here.folder / f"count-{who}" for who in MODULES}
     counting = [
         {
@@ -167,21 +167,21 @@ def lengths(here: Ground) -> dict[str, int]:
 
 
 def resumed(here: Ground, name: str, code: int) -> tuple[int, str]:
-    """Go on with a run until it is complete; the last exit code and what was said."""
+    """Resume a run until it is complete; returns (last exit code, output)."""
     said = ""
     for _ in range(3):
         if code in (0, 1):
             break
         if (here.run(name) / "parts" / "owner").exists():
             code, said = here.start(["run", f"resume={here.run(name)}"])
-        else:  # ended before anything had begun
+        else:  # ended before the run started
             shutil.rmtree(here.run(name), ignore_errors=True)
             code, said = here.start(here.command(name))
     return code, said
 
 
 def remains(here: Ground) -> list[str]:
-    """Processes and temporary files that should be gone."""
+    """Processes and temporary files that should not exist any more."""
     deadline = time.monotonic() + 10
     while (left := _processes(here)) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -202,7 +202,7 @@ def _processes(here: Ground) -> list[str]:
 
 
 def points(here: Ground, count: int, seed: int, wanted: dict[str, pl.DataFrame]) -> Counter[str]:
-    """Meet the faults one by one; how often each thing went wrong."""
+    """Run the faults one by one; returns how often each kind of error occurred."""
     rng = random.Random(seed)
     n_calls = lengths(here)
     print(f"calls: {n_calls['worker']} in the first worker, {n_calls['parent']} in the parent")
@@ -224,19 +224,21 @@ def points(here: Ground, count: int, seed: int, wanted: dict[str, pl.DataFrame])
             found["left"] += len(left)
             print("left behind:", left)
         bad = {key: value for key, value in found.items() if value}
-        fired = "" if token.exists() else " (too late: it had ended)"
-        print(f"{number:4} {who} {kind} at {at}{fired}: exit {first}, {bad or 'whole'}", flush=True)
+        fired = "" if token.exists() else " (too late: the process had ended)"
+        print(
+            f"{number:4} {who} {kind} at {at}{fired}: exit {first}, {bad or 'complete'}", flush=True
+        )
         wrong.update(found)
         shutil.rmtree(here.run(name), ignore_errors=True)
     return wrong
 
 
 def main() -> int:
-    """Print a line a point and the totals; the exit code."""
+    """Print one line per point and the totals; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--points", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--places", action="store_true", help="full disk and so on; needs root")
+    parser.add_argument("--places", action="store_true", help="also a full disk etc.; needs root")
     options = parser.parse_args()
     with ground() as here:
         code, said = here.start(here.command("undisturbed"))

@@ -1,6 +1,6 @@
-"""A full disk, a read-only folder, a cache emptied in mid-run: part of `fault_injection.py`.
+"""A full disk, a read-only folder, a cache emptied during a run: part of `fault_injection.py`.
 
-Needs root on Linux: each place is a tmpfs of its own.
+Needs root on Linux, because each place is a separate tmpfs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fault_injection import Ground, difference, resumed
 
 @contextlib.contextmanager
 def small_disk(folder: Path, kib: int) -> Generator[None]:
-    """A tmpfs of some KiB at `folder`."""
+    """Mount a tmpfs of `kib` KiB at `folder`."""
     folder.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kib}k,mode=755", "none", str(folder)]
     subprocess.run(mount, check=True)
@@ -34,7 +34,7 @@ def small_disk(folder: Path, kib: int) -> Generator[None]:
 
 
 def places(here: Ground, wanted: dict[str, pl.DataFrame]) -> Counter[str]:
-    """Try every place; how often each thing went wrong."""
+    """Try every place; returns how often each kind of error occurred."""
     wrong: Counter[str] = Counter()
     for kib in (4, 64, 300, 500, 700, 900):
         wrong += _full(here, kib, wanted)
@@ -45,7 +45,7 @@ def places(here: Ground, wanted: dict[str, pl.DataFrame]) -> Counter[str]:
 
 
 def _full(here: Ground, kib: int, wanted: dict[str, pl.DataFrame]) -> Counter[str]:
-    """The results folder is full at some point; given room, the run goes on."""
+    """The results folder becomes full; with more space, the run can be resumed."""
     disk = here.folder / f"disk-{kib}"
     there = replace(here, results=disk)
     with small_disk(disk, kib):
@@ -59,7 +59,7 @@ def _full(here: Ground, kib: int, wanted: dict[str, pl.DataFrame]) -> Counter[st
 
 
 def _read_only(here: Ground) -> Counter[str]:
-    """Nothing can be written at all."""
+    """The results folder is read-only."""
     disk = here.folder / "read-only"
     there = replace(here, results=disk)
     with small_disk(disk, 64):
@@ -69,7 +69,7 @@ def _read_only(here: Ground) -> Counter[str]:
 
 
 def _emptied(here: Ground, wait: float, wanted: dict[str, pl.DataFrame]) -> Counter[str]:
-    """The cache goes while a run uses it: the forged models are made anew."""
+    """The cache is emptied while a run uses it: the run makes the forged models again."""
     name = f"emptied-{wait}"
 
     def empty() -> None:
@@ -84,12 +84,12 @@ def _emptied(here: Ground, wait: float, wanted: dict[str, pl.DataFrame]) -> Coun
     if code not in (0, 1):
         code, said = resumed(here, name, code)
     found = _whole(here, name, code, said, wanted)
-    print(f"cache emptied after {wait} s: exit {first}, {dict(found) or 'whole'}", flush=True)
+    print(f"cache emptied after {wait} s: exit {first}, {dict(found) or 'complete'}", flush=True)
     return found
 
 
 def _answer(place: str, code: int, said: str, words: str) -> Counter[str]:
-    """Either all went well, or the answer is one error that says so."""
+    """Check that the command succeeded or printed one error that contains `words`."""
     errors = [line for line in said.splitlines() if line.startswith("error: ")]
     clear = code in (0, 1) or (code == 2 and len(errors) == 1 and words in errors[0])
     clear = clear and "Traceback" not in said

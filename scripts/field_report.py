@@ -1,14 +1,14 @@
-"""Every builder on every vocabulary, by release, and every engine's own masks: the field.
+"""The field report: every released builder on every vocabulary, and every engine's own masks.
 
     python scripts/field_report.py --out DIR [--tokenizer NAME …] [--python OTHER …] [--docs]
 
-Writes into DIR what `python -m pipeline report run=DIR results_dir=DIR` shows: `field.parquet` (a
-row for a builder, release and vocabulary), `engine_findings.parquet` (a row for an engine,
-vocabulary and kind of fault), and `reproducers/`, a file for each fault and builder that
-`python -m pipeline run` takes; and `field.md`, with `--docs` the tables of `docs/field.md` too.
-Builders whose package is not installed have the status `not_installed`. Each `--python` is the
-interpreter of an environment with other releases, whose rows stand beside ours. Exit code 1 where
-a run did not come to its end.
+Writes into DIR the run that `python -m pipeline report run=DIR results_dir=DIR` shows:
+`field.parquet` (one row per builder, release and vocabulary), `engine_findings.parquet` (one row
+per engine, vocabulary and kind of fault), and `reproducers/` (one suite file per fault and builder,
+for `python -m pipeline run`). It also writes `field.md`; `--docs` also updates the tables of
+`docs/field.md`. Builders whose package is not installed have the status `not_installed`. Each
+`--python` is the interpreter of an environment with other releases; their rows are added. The exit
+code is 1 if a run did not finish.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ TOKENIZERS = (
     "nomic_bert_moe",
 )
 ENGINES_ON = ("llama_spm", "phi3")
-"""Vocabularies on which engines' own masks are walked: byte tokens, several ends, empty tokens."""
+"""Vocabularies for walks with the engines' own masks: with byte, several end and empty tokens."""
 _TOGETHER = {
     "field": ["builder", "version", "tokenizer"],
     "reproducers": ["file"],
     "engines": ["made_by", *schemas.SORT_KEYS["engines"]],
     "engine_findings": ["file"],
 }
-"""Tables that are those of the audits, one after the other, and what a row is known by."""
+"""Tables that are concatenated from those of the audits, with the key columns of a row."""
 
 
 def installed(made: object) -> bool:
-    """Whether the package of a released builder or engine is here."""
+    """Whether the package of a released builder or engine is installed."""
     assert isinstance(made, Package)
     try:
         made.made_by()
@@ -87,7 +87,7 @@ def installed(made: object) -> bool:
 
 
 def audit(out: Path, name: str, tokenizers: Iterable[str], *settings: str) -> Path:
-    """One audit of all these vocabularies; its folder. One that is whole already is kept."""
+    """Audit these vocabularies; returns the run's folder. A finished run is reused."""
     folder = out / name
     if (folder / "manifest.json").exists():
         return folder
@@ -99,7 +99,7 @@ def audit(out: Path, name: str, tokenizers: Iterable[str], *settings: str) -> Pa
 
 
 def together(folders: Iterable[Path], not_here: Iterable[str], out: Path) -> pl.DataFrame:
-    """Write the tables of all audits as those of one run, `out`, and its reproducers; the field."""
+    """Merge the tables and reproducers of all audits into one run, `out`; returns the field."""
     found = {
         name: pl.concat(
             [parquet.read(folder, name, [*schemas.SCHEMAS[name]]) for folder in folders]
@@ -135,11 +135,11 @@ def together(folders: Iterable[Path], not_here: Iterable[str], out: Path) -> pl.
 
 
 _NOT_THERE = "install it there"
-"""How a builder is refused whose package another environment has not."""
+"""Part of the refusal of a builder whose package is missing in another environment."""
 
 
 def _in_order(rows: pl.DataFrame) -> pl.DataFrame:
-    """Released builders first, vocabularies as they stand above."""
+    """The rows with released builders first, and vocabularies in the order above."""
     by = (("builder", [*FOREIGN, *OURS]), ("tokenizer", [*TOKENIZERS]))
     ranks = [
         pl.col(name).replace_strict({value: n for n, value in enumerate(order)}, default=len(order))
@@ -152,7 +152,7 @@ def _in_order(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def markdown(rows: pl.DataFrame) -> Iterator[str]:
-    """The table of the field, the refusals, then what shows each wrong row."""
+    """The lines of the field's table, of the refusals, and of the proof of each wrong row."""
     tokenizers = rows["tokenizer"].unique(maintain_order=True).to_list()
     yield f"| builder | release | {' | '.join(tokenizers)} |"
     yield "| --- | --- |" + " --: |" * len(tokenizers)
@@ -163,7 +163,7 @@ def markdown(rows: pl.DataFrame) -> Iterator[str]:
         yield f"| {name} | {release} | {' | '.join(cells)} |"
     refused = rows.filter(pl.col("status") == "builder_refused")
     if refused.height:
-        yield from ("", "Refused, in their own words:", "")
+        yield from ("", "Refusals, with the builder's message:", "")
         for row in refused.iter_rows(named=True):
             yield f"- {row['builder']} on {row['tokenizer']}: {_plain(row['reason'])}"
     head = ("builder", "vocabulary", *_PROOF)
@@ -175,8 +175,8 @@ def markdown(rows: pl.DataFrame) -> Iterator[str]:
 
 
 def engines_markdown(findings: pl.DataFrame) -> Iterator[str]:
-    """What is wrong with engines' own masks."""
-    head = ("engine", "vocabulary", "kind of token", "ids in all", *_PROOF)
+    """The lines of the table of faults in the engines' own masks."""
+    head = ("engine", "vocabulary", "kind of token", "total ids", *_PROOF)
     yield from (f"| {' | '.join(head)} |", f"|{' --- |' * len(head)}")
     choices = pl.col("kind").str.starts_with("json_")  # differences, not faults: at the end
     for row in findings.sort(choices, "engine", "verdict", "kind", "tokenizer").iter_rows(
@@ -221,12 +221,12 @@ def _bytes(data: bytes | None) -> str:
 
 
 def _seen(text: str | bytes, limit: int) -> str:
-    """Visible text, the replacement character too: it stands for itself here."""
+    """Visible text; the replacement character is shown as itself."""
     return visible(text, limit).replace("\ufffd", "\\ufffd")
 
 
 def _code(text: str) -> str:
-    """Code within a table's cell, whatever is in it."""
+    """Any text as code in a table cell."""
     fence = "``" if "`" in text else "`"
     pad = " " if fence == "``" or text != text.strip() else ""
     return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")
@@ -250,7 +250,7 @@ def _cell(found: pl.DataFrame) -> str:
 
 
 def put(section: str, lines: list[str]) -> None:
-    """Put lines between the marks of a section of `docs/field.md`."""
+    """Replace the lines between the markers of a section of `docs/field.md`."""
     begin, end = (f"<!-- {section}: {word} -->" for word in ("begin", "end"))
     before, _, rest = _DOCS.read_text("utf-8").partition(begin)
     after = rest.partition(end)[2]
@@ -263,7 +263,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--tokenizer", action="append", metavar="NAME")
     parser.add_argument("--python", action="append", default=[], metavar="OTHER")
-    parser.add_argument("--docs", action="store_true", help="put the tables into docs/field.md")
+    parser.add_argument("--docs", action="store_true", help="write the tables to docs/field.md")
     asked = parser.parse_args()
     tokenizers: list[str] = asked.tokenizer or [*TOKENIZERS]
     walked = [name for name in ENGINES_ON if name in tokenizers]

@@ -1,7 +1,7 @@
-"""Damaged GGUF files: real vocabularies, cut down, with one to three faults in their structure.
+"""Damaged GGUF files: shortened real vocabularies with one to three structural faults.
 
-`vocabularies` cuts; `damaged` makes the bytes of one faulty file from a seed. What a fault does is
-said by its name, which is kept beside the outcome.
+`vocabularies` shortens them; `damaged` makes the bytes of one damaged file from a seed. The name of
+a fault says what it does; it is recorded with the outcome.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pipeline.vocab.files.gguf import ARRAY, F32, I32, STRING, U32
 
 NAMES = ("llama_spm", "phi3", "gpt2", "llama_bpe", "qwen2", "bert_bge", "nomic_bert_moe", "falcon")
 _KEEP = 700
-"""Tokens of each vocabulary that are kept, from its start."""
+"""Number of tokens kept from the start of each vocabulary."""
 _TOKENIZER = "tokenizer.ggml."
 _PER_TOKEN = ("tokens", "scores", "token_type")
 _IDS = ("bos", "eos", "eot", "unknown", "padding", "seperator", "separator", "mask", "cls")
@@ -96,16 +96,16 @@ def _cut(path: Path) -> Draft:
         elif name.endswith("_token_id") and struct.unpack("<I", entry.value)[0] >= _KEEP:
             entry.value = struct.pack("<I", _KEEP - 1)
         elif entry.kind == ARRAY and name == "precompiled_charsmap":
-            pass  # as it is: what reads it must stand it
+            pass  # kept unchanged: readers must survive it
         entries.append(entry)
     return Draft(entries)
 
 
 def items_of(entry: Entry) -> list[bytes]:
-    """The items of an array, each as its bytes."""
+    """The bytes of each item of an array."""
     kind, count = struct.unpack_from("<IQ", entry.value)
     if count > len(entry.value):
-        raise struct.error("more items than bytes: there is no taking them apart")
+        raise struct.error("more items than bytes: the array cannot be split into items")
     if kind != STRING:
         size = (len(entry.value) - 12) // max(count, 1)
         return [entry.value[12 + i * size : 12 + (i + 1) * size] for i in range(count)]
@@ -266,7 +266,7 @@ def _alignment(draft: Draft, rng: random.Random) -> None:
 
 
 def _tensors(draft: Draft, rng: random.Random) -> None:
-    """Tensors that are said to be there: odd ranks, shapes, types and offsets."""
+    """Declare tensors with unusual ranks, shapes, types and offsets."""
     draft.n_tensors = rng.choice((1, 2, 5))
     for _ in range(draft.n_tensors):
         rank = rng.choice((0, 1, 2, 4, 5, 2**31))
@@ -288,7 +288,7 @@ FAULTS: dict[str, Fault] = {
 
 
 def damaged(seeds: dict[str, Draft], rng: random.Random) -> tuple[str, bytes]:
-    """(what was done, the file): one to three faults, then perhaps a cut or flipped bytes."""
+    """(description, bytes of the file): one to three faults, then maybe a cut or flipped bytes."""
     name = rng.choice(sorted(seeds))
     whole = seeds[name]
     draft = Draft([Entry(e.key, e.kind, e.value) for e in whole.entries])
@@ -297,7 +297,7 @@ def damaged(seeds: dict[str, Draft], rng: random.Random) -> tuple[str, bytes]:
         try:
             FAULTS[fault](draft, rng)
         except (struct.error, IndexError, ZeroDivisionError):
-            continue  # an earlier fault left nothing for this one
+            continue  # an earlier fault removed what this one changes
         done.append(fault)
     data = bytearray(draft.packed())
     match rng.randrange(8):

@@ -1,7 +1,7 @@
-"""Generated grammars and schemas: right and wrong ones, deep, wide, circular and huge.
+"""Random grammars and schemas: valid and invalid ones, deep, wide, circular and huge.
 
-Each is a case of a suite file, marked `stress`: it may fail to compile, and what then happens is
-its result.
+Each is a case of a suite file, marked `stress`: it may fail to compile, and the outcome is then its
+result.
 """
 
 from __future__ import annotations

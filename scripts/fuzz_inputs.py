@@ -1,17 +1,17 @@
-"""Feed the real command damaged GGUF files and generated grammars; every one must get its row.
+"""Run the real command on damaged GGUF files and random grammars; each must get its row.
 
     python scripts/fuzz_inputs.py [--files 2000] [--grammars 2000] [--seed 0] [--keep FOLDER]
                                   [--minutes N]
 
-The inputs go through `python -m pipeline run`, many in one multirun or suite file. Each must end
-in a row with a known status within its limits; no command may fail otherwise, no worker may end by
-an exception of our own, and no process and no temporary file may stay. A table of what came of
-them is printed; the last line is `lost=… doubled=… parent_died=… untyped=…`, and the exit code 0
-only if all are 0.
+The inputs go through `python -m pipeline run`, many in one multirun or suite file. Each must give a
+row with a known status within its limits. No command may fail otherwise, no worker may end with an
+exception of our code, and no process or temporary file may remain. The script prints a table of the
+outcomes. Its last line is `lost=… doubled=… parent_died=… untyped=…`, and the exit code is 0 only
+if all are 0.
 
-`--keep` copies whatever went wrong, and each file that brought a worker down, into a folder;
-`--minutes` stops after so long, and the table says how many there were. The script and the commands
-it runs have four GiB of memory each, however many inputs there are. Needs a clone with the extra
+`--keep` copies every failing input, and each file that crashed a worker, into a folder. `--minutes`
+stops after N minutes; the table shows how many inputs were run. The script and each command that it
+runs are limited to four GiB of memory, for any number of inputs. Needs a clone with the extra
 `test` installed.
 """
 
@@ -52,11 +52,11 @@ _BUILDERS = ("unfixed", "fixed")
 
 @dataclass
 class Tally:
-    """What came of the inputs, and what went wrong."""
+    """The outcomes of the inputs, and the number of each kind of error."""
 
     keep: Path | None
     until: float
-    """`time.monotonic()` after which no more is begun."""
+    """`time.monotonic()` after which no new input is started."""
     wrong: Counter[str] = field(default_factory=Counter[str])
     outcomes: dict[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
     slowest: float = 0.0
@@ -80,7 +80,7 @@ class Tally:
 
 
 def run(here: Ground, tally: Tally, name: str, inputs: int, *arguments: str) -> pl.DataFrame:
-    """One command; its `cells`, empty where there are none."""
+    """Run one command; returns its `cells`, empty if there are none."""
     begun = time.monotonic()
     fixed = ("audit.walks=0", "audit.strings_suite=null", "engine.oracle=off")
     limits = ("engine.time_limit=20", "engine.case_limit=5", "runtime.memory_limit=4")
@@ -100,7 +100,7 @@ def run(here: Ground, tally: Tally, name: str, inputs: int, *arguments: str) -> 
 
 
 def fuzz_files(here: Ground, tally: Tally, count: int, seed: int) -> None:
-    """Damaged files, audited and run under a forged model, a multirun at a time."""
+    """Audit damaged files and run them with a forged model, many per multirun."""
     seeds = vocabularies(_resolve)
     rng = random.Random(seed)
     suite = here.folder / "one.yaml"
@@ -153,7 +153,7 @@ def _judge_file(
 
 
 def _judge_reasons(tally: Tally, rows: pl.DataFrame, path: Path, about: str) -> None:
-    """A worker may die of native code and for want of memory, but not of an exception of ours."""
+    """A worker may die in native code or without memory, but not with an exception of our code."""
     odd = rows.filter(pl.col("reason").str.contains("by exit code"))
     odd = odd.filter(~pl.col("reason").str.contains("MemoryError"))
     if odd.height:
@@ -161,7 +161,7 @@ def _judge_reasons(tally: Tally, rows: pl.DataFrame, path: Path, about: str) -> 
 
 
 def fuzz_grammars(here: Ground, tally: Tally, count: int, seed: int) -> None:
-    """Generated grammars, a suite file at a time, on a small vocabulary."""
+    """Run random grammars on a small vocabulary, many per suite file."""
     rng = random.Random(seed)
     wanted = _cases(here, tally, count, rng)
     number = 0
@@ -189,7 +189,7 @@ def fuzz_grammars(here: Ground, tally: Tally, count: int, seed: int) -> None:
 
 
 def _cases(here: Ground, tally: Tally, count: int, rng: random.Random) -> Iterator[dict[str, Any]]:
-    """Cases whose suite file loads; what the loader refuses has had its answer."""
+    """Cases whose suite file loads; a refusal by the loader is counted as its outcome."""
     for number in range(count):
         made = case(rng, f"c{number}")
         alone = here.folder / "alone.json"
@@ -210,7 +210,7 @@ def _resolve(name: str) -> source.Resolved:
 
 
 def table(tally: Tally) -> str:
-    """What came of the inputs, as Markdown."""
+    """The outcomes of the inputs as a Markdown table."""
     columns = sorted({outcome for counts in tally.outcomes.values() for outcome in counts})
     lines = [f"| input | {' | '.join(columns)} |", "| --- |" + " --: |" * len(columns)]
     for what in sorted(tally.outcomes):
@@ -220,7 +220,7 @@ def table(tally: Tally) -> str:
 
 
 def main() -> int:
-    """Print the table and the totals; the exit code."""
+    """Print the table and the totals; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--grammars", type=int, default=2000)
@@ -235,7 +235,7 @@ def main() -> int:
         fuzz_grammars(here, tally, options.grammars, options.seed)
         fuzz_files(here, tally, options.files, options.seed)
     print(table(tally))
-    print(f"{time.monotonic() - begun:.0f} s; slowest command {tally.slowest:.2f} s an input")
+    print(f"{time.monotonic() - begun:.0f} s; slowest command {tally.slowest:.2f} s per input")
     for key in ("left", "raised"):
         if tally.wrong[key]:
             print(f"{key}={tally.wrong[key]}")

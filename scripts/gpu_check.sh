@@ -1,19 +1,19 @@
 #!/bin/sh
-# Verifies generation on this machine's GPU: builds llama-cpp-python with CUDA for the present card
-# alone, runs a short matrix on it and on the CPU, and measures. Under ten minutes; it needs the
-# CUDA toolkit (nvcc), a C++ compiler and Python 3.11 or newer.
+# Verifies generation on this machine's GPU: builds llama-cpp-python with CUDA for this card only,
+# runs a short matrix on the GPU and on the CPU, and measures speed. Takes less than ten minutes.
+# Needs the CUDA toolkit (nvcc), a C++ compiler and Python 3.11 or newer.
 #
 #   scripts/gpu_check.sh [FOLDER]     FOLDER keeps the environment (default: a temporary one)
 #
-# Exit codes: 0 right and as the CPU has it in its verdicts, 1 not so, 3 there is no GPU here.
+# Exit codes: 0 all commands succeeded and the GPU has the CPU's verdicts, 1 otherwise, 3 no GPU.
 set -eu
 
 if ! command -v nvidia-smi >/dev/null 2>&1 || ! nvidia-smi -L 2>/dev/null | grep -q GPU; then
-  echo "gpu_check: there is no NVIDIA GPU here; nothing was checked." >&2
+  echo "gpu_check: this machine has no NVIDIA GPU; nothing was checked." >&2
   exit 3
 fi
 if ! command -v nvcc >/dev/null 2>&1; then
-  echo "gpu_check: there is a GPU, but no nvcc to build llama.cpp for it: install the CUDA toolkit." >&2
+  echo "gpu_check: there is a GPU, but nvcc is missing; install the CUDA toolkit." >&2
   exit 3
 fi
 
@@ -33,10 +33,10 @@ for runtime in gpu cpu; do
   python -m pipeline run model=smollm2 runtime=$runtime 'builder=[fixed]' 'stages=[generate]' \
     engine.oracle=first results_dir="$folder/results" run.name=$runtime
 done
-# The verdicts must be those of the CPU; the texts may part where two tokens are almost equal.
+# The verdicts must equal the CPU's; texts may differ where two tokens have almost equal logits.
 code=0
 python -m pipeline compare before.run=cpu after.run=gpu results_dir="$folder/results" || code=1
 
 python scripts/bench_decode.py --device gpu --no-server --no-growth --repeats 3 --json || code=1
-echo "gpu_check: $([ $code = 0 ] && echo right || echo NOT right); results in $folder/results"
+echo "gpu_check: $([ $code = 0 ] && echo passed || echo FAILED); results in $folder/results"
 exit $code

@@ -1,13 +1,13 @@
-"""Two checkouts of this project do the same work: every table must come out the same.
+"""Run the same jobs in two checkouts of this project; every table must be equal.
 
     python scripts/same_tables.py OLD NEW [--only NAME …] [--keep DIR]
 
-Each job below runs in both checkouts side by side, as `python -m pipeline` in the checkout's own
-folder. Compared are the tables that are there, their columns and types, their rows in order, and
-the files of reproducers. Measured times are left out: the columns whose names end in `_us`, which
-differ between two runs of one checkout.
+Each job below runs in both checkouts in parallel, as `python -m pipeline` in the checkout's folder.
+The script compares the set of tables, their columns and types, their rows in order, and the files
+of reproducers. It leaves out measured times: columns whose names end in `_us` differ between any
+two runs.
 
-Needs an environment with the extra `test` installed. A line for each job; exit code 0 only if
+Needs an environment with the extra `test` installed. Prints one line per job. The exit code is 0 if
 nothing differs, 1 if something does, 2 for a usage error.
 """
 
@@ -58,7 +58,7 @@ KILLED_AFTER = 40
 
 
 def start(checkout: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The command in a checkout, in a session of its own."""
+    """Start the command in a checkout, in its own session."""
     env = os.environ | {"PYTHONPATH": str(checkout), "RAY_AUTH_MODE": "disabled"}
     env.pop("BYTE_EXACT_INVOCATION", None)
     return subprocess.Popen(
@@ -73,7 +73,7 @@ def start(checkout: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def ran(checkout: Path, name: str, results: Path) -> str:
-    """Do a job in a checkout; what it said if it did not come to its end, else nothing."""
+    """Run a job in a checkout; returns an error text, empty if it succeeded."""
     named = [f"results_dir={results}", f"run.name={name}"]
     process = start(checkout, *JOBS[name], *named)
     if name == "resumed":
@@ -90,12 +90,12 @@ def ran(checkout: Path, name: str, results: Path) -> str:
 
 
 def done(parts: Path) -> int:
-    """How many units the journals of a run have."""
+    """The number of finished units in the journals of a run."""
     return sum(path.read_bytes().count(b'{"type": "done"') for path in parts.glob("*.jsonl"))
 
 
 def differences(old: Path, new: Path) -> Iterator[str]:
-    """What differs between two runs."""
+    """The differences between two runs, one line each."""
     for kind in ("*.parquet", "reproducers/*"):
         names = [{str(p.relative_to(run)) for p in run.glob(kind)} for run in (old, new)]
         for name in sorted(names[0] ^ names[1]):
@@ -115,7 +115,7 @@ def differences(old: Path, new: Path) -> Iterator[str]:
 
 
 def compared(name: str, checkouts: tuple[Path, Path], folder: Path) -> list[str]:
-    """Do one job in both; what differs."""
+    """Run one job in both checkouts; returns the differences."""
     places = (folder / "old", folder / "new")
     act: Callable[[Path, Path], str] = lambda checkout, place: ran(checkout, name, place)  # noqa: E731
     with ThreadPoolExecutor(2) as pool:
@@ -125,17 +125,17 @@ def compared(name: str, checkouts: tuple[Path, Path], folder: Path) -> list[str]
 
 
 def main() -> int:
-    """Print a line for each job, and what differs; the exit code."""
+    """Print one line per job, and the differences; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--only", nargs="+", choices=JOBS, default=list(JOBS), metavar="NAME")
-    parser.add_argument("--keep", type=Path, help="a folder to keep the runs in")
+    parser.add_argument("--keep", type=Path, help="folder in which to keep the runs")
     asked = parser.parse_args()
     checkouts = (asked.old.resolve(), asked.new.resolve())
     for checkout in checkouts:
         if not (checkout / "pipeline" / "__main__.py").is_file():
-            parser.error(f"{checkout} is no checkout of this project")
+            parser.error(f"{checkout} is not a checkout of this project")
     wrong = 0
     with tempfile.TemporaryDirectory(prefix="same-tables-") as scratch:
         folder = asked.keep.resolve() if asked.keep else Path(scratch)

@@ -1,4 +1,4 @@
-"""The README's picture of the report: a cell of the main job that went wrong.
+"""Make the README's picture of the report: a failing cell of the main job.
 
     python scripts/screenshot_report.py [docs/report.png]
 
@@ -18,11 +18,11 @@ from playwright.sync_api import ViewportSize, sync_playwright
 ROOT = Path(__file__).resolve().parent.parent
 _SIZE: ViewportSize = {"width": 1280, "height": 860}
 _LIMIT = 300_000
-"""Bytes that the picture may take in the repository."""
+"""Largest size of the picture, in bytes."""
 
 
 def picture(out: Path) -> None:
-    """Take it; refuses one that is too large."""
+    """Take the picture. Raises SystemExit if it is too large."""
     with tempfile.TemporaryDirectory() as folder:
         common = [f"results_dir={folder}", "run.name=readme", "grammar=enum", "audit.walks=4"]
         subprocess.run(

@@ -1,4 +1,4 @@
-"""What `slurm_check.sh` does on its Slurm: a plain run; shards, one killed; resume; comparison."""
+"""The steps of `slurm_check.sh`: a plain run, shards with one killed, resume, compare."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHARDS = (
 
 
 def main() -> None:
-    """Print one line for each step; an AssertionError is a failure."""
+    """Print one line per step. Raises AssertionError if the tables differ."""
     results = Path(sys.argv[1])
     common = [*MATRIX, f"results_dir={results}"]
     print(f"plain: exit code {_start(*common, 'run.name=plain').wait()}")

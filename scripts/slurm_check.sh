@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A real Slurm of one node, with accounting and without systemd, for as long as this script runs:
-# the embedded matrix in four shards, one killed on purpose, recovered, and compared with the plain
-# run. Needs root, Debian's packages `slurm-wlm slurmdbd munge mariadb-server`, and the extra
-# `slurm` in the Python that is active. Every daemon is this script's own and ends with it.
+# Starts a real Slurm with one node, with accounting and without systemd, while this script runs. It
+# runs the embedded matrix in four shards, kills one on purpose, resumes the run, and compares it
+# with a plain run. Needs root, Debian's packages `slurm-wlm slurmdbd munge mariadb-server`, and the
+# extra `slurm` in the active Python. All daemons belong to this script and end with it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,7 +16,7 @@ end() {
   rm -rf "$home"
 }
 trap end EXIT
-start() { # NAME COMMAND…: a daemon of ours in the foreground of a job of this shell
+start() { # NAME COMMAND…: start a daemon in the foreground mode, as a background job of this shell
   local name=$1
   shift
   "$@" >"$home/$name.out" 2>&1 &

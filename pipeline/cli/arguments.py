@@ -1,4 +1,4 @@
-"""What a command's arguments say before Hydra composes them: flags, keys, jobs of a sweep."""
+"""Read a command's arguments before Hydra composes them: flags, keys, jobs of a sweep."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ from ..system import resources
 
 
 def given(overrides: Sequence[str], key: str) -> str | None:
-    """What the command says of a key; a value in single quotes is taken out of them."""
+    """The value of a key's last override, without single quotes; None if not given."""
     given = [o.partition("=")[2] for o in overrides if o.startswith(f"{key}=")]
     return resume.unquoted(given[-1]) if given else None
 
 
 def shown(arguments: Sequence[str]) -> str | None:
-    """The flag by which Hydra only shows something and runs nothing, if there is one."""
+    """The flag that makes Hydra print something instead of running; None if not given."""
     return next((flag for flag in ("-c", "--cfg", "-i", "--info") if flag in arguments), None)
 
 
 def many(arguments: Sequence[str]) -> bool:
+    """Whether the command is a multirun."""
     return bool({"-m", "--multirun"} & set(arguments))
 
 
 def among_shards(arguments: Sequence[str]) -> bool:
-    """Whether the command does one shard of each of its jobs, and others do the others."""
+    """Whether the command runs one shard of each job, and other commands run the other shards."""
     index = given(arguments, "shard.index")
     alone = not many(arguments) or (index or "").isdecimal()
     return alone and given(arguments, "shard.count") is not None
 
 
 def jobs(arguments: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The jobs of a command, each as the overrides that are its own; of a plain one none.
+    """The jobs of a sweep, each as its own overrides; empty for a command with one job.
 
-    Those of shards that other commands do are among them.
+    Includes the jobs of shards that other commands run.
     """
     overrides = [argument for argument in arguments if not argument.startswith("-")]
     if among_shards(arguments):
@@ -50,7 +51,7 @@ def jobs(arguments: Sequence[str]) -> tuple[tuple[str, ...], ...]:
         overrides.append(f"shard.index=range({given(arguments, 'shard.count')})")
     elif not many(arguments):
         return ()
-    with contextlib.suppress(HydraException):  # said once the command is composed
+    with contextlib.suppress(HydraException):  # reported later, when the command is composed
         swept = [
             [f"{one.get_key_element()}={value}" for value in _values(one)]
             for one in OverridesParser.create().parse_overrides(overrides)
@@ -68,10 +69,11 @@ def _values(sweep: Override) -> Iterable[str]:
 
 
 def job_name(command: Command) -> str:
-    """Which of a command's jobs this process is at; empty where there is but one."""
+    """The name of the job that this process runs; empty if the command has only one."""
     task = {*HydraConfig.get().overrides.task}
     return next((" ".join(job) for job in command.jobs if task.issuperset(job)), "")
 
 
 def results_dir(overrides: Sequence[str]) -> str:
+    """The results folder of a command."""
     return given(overrides, "results_dir") or Settings.results_dir

@@ -1,4 +1,4 @@
-"""A value on the command line that must be one of those known."""
+"""Values of the command line that must be one of a few words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from ..model.errors import ConfigError
 
 
 def check(said: str, value: str, known: Iterable[str]) -> None:
-    """Raise ConfigError for a value that is not known; `said` is how the command line has it."""
+    """Raise ConfigError unless `value` is known; `said` is the setting as the user wrote it."""
     if value not in known:
-        raise ConfigError(f"{said} is not known; there is {', '.join(known)}.")
+        raise ConfigError(f"{said} is not known; choose from {', '.join(known)}.")

@@ -1,4 +1,4 @@
-"""The command `collect`: the parts of a run whose shards were commands of their own, merged."""
+"""The command `collect`: merge the results of shards that were started as separate commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ what is missing. RUN is a folder, a run's name under results_dir, or latest: the
 
 
 def main(arguments: list[str]) -> int:
-    """Merge; 0 when the run is whole, 1 when something is missing, 2 for what cannot be merged."""
+    """Merge; returns 0 if the run is complete, 1 if units are missing, 2 if it cannot merge."""
     parts = [argument.partition("=") for argument in arguments]
     given = {key: value for key, _, value in parts}
     if not given.get("run") or given.keys() - {"run", "results_dir"}:

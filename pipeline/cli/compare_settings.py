@@ -1,6 +1,7 @@
 """The settings of `compare`, `baseline` and `report`: typed, with the override syntax of `run`.
 
-Beside `runs/parent/settings.py`, because these commands must start fast and load nothing of a run.
+Separate from `runs/parent/settings.py`, because these commands must start fast and not load the
+code of runs.
 """
 
 from __future__ import annotations
@@ -30,56 +31,56 @@ class SideConfig:
 
 @dataclass
 class SidesConfig:
-    """Two sides, and what they may differ in."""
+    """Two sides, and the differences that are allowed."""
 
     before: SideConfig = field(default_factory=SideConfig)
     after: SideConfig = field(default_factory=SideConfig)
     run: str | None = None
-    """The run of both sides, to compare two builders or targets of it."""
+    """The run of both sides, to compare two of its builders or targets."""
     results_dir: str = "results"
     baseline: str = "baseline.txt"
-    """The file that `before.run=baseline` means."""
+    """The file used by `before.run=baseline`."""
     allow: list[str] = field(default_factory=list[str])
     """What may differ: suites, vocabulary, model, settings, cases."""
 
 
 @dataclass
 class CompareConfig(SidesConfig):
-    """Everything `compare` is told."""
+    """The settings of `compare`."""
 
     fail_on: str = "regression"
-    """What exits 1: regression, any_change or never."""
+    """Which changes give exit code 1: regression, any_change or never."""
     out: str | None = None
     """A folder for comparison.parquet, .md, .xml, .json and differences.parquet."""
     limit: int = 50
-    """How many lines the console shows of each kind of change."""
+    """Number of lines that the console shows for each kind of change."""
 
 
 @dataclass
 class BaselineConfig:
-    """Everything `baseline` is told."""
+    """The settings of `baseline`."""
 
     run: str = "latest"
     """The run whose verdicts are saved."""
     file: str = "baseline.txt"
     results_dir: str = "results"
     allow_regressions: bool = False
-    """Save even what is worse than the file at hand."""
+    """Save even results that are worse than the existing file."""
 
 
 @dataclass
 class ReportConfig(SidesConfig):
-    """Everything `report` is told; `run`: the run that is shown."""
+    """The settings of `report`; `run` is the run to show."""
 
     out: str | None = None
-    """The folder of the site; `report` in the results folder where it is not said."""
+    """The folder of the site; the default is `report` in the results folder."""
 
 
 _Made = TypeVar("_Made", CompareConfig, BaselineConfig, ReportConfig)
 
 
 def composed(schema: type[_Made], overrides: list[str], command: str) -> _Made:
-    """The typed settings of a command line; raises ConfigError."""
+    """The typed settings of a command line. Raises ConfigError."""
     ConfigStore.instance().store(name=command, node=schema)
     try:
         with initialize(version_base="1.3", config_path=None):

@@ -1,4 +1,4 @@
-"""Hydra's schema of the settings, and the checks of what was composed."""
+"""Hydra's schema of the settings, and the checks of the composed settings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..runs.settings import RuntimeSettings
 
 
 def register(*, typed: bool = True) -> None:
-    """Make the schema known to Hydra; `conf/config.yaml` extends it.
+    """Register the schema in Hydra; `conf/config.yaml` extends it.
 
-    Without types it names no class of this package: a launcher pickles the schema, and the process
-    that reads it back would look for the package by its name.
+    An untyped schema contains no class of this package. Launchers need that: they pickle the
+    schema, and unpickling a class would import this package by its name.
     """
     schema = _schema()
     node: Any = schema if typed else OmegaConf.to_container(schema)
@@ -31,7 +31,7 @@ def register(*, typed: bool = True) -> None:
 
 
 def _schema() -> DictConfig:
-    """The settings as OmegaConf has them; of frozen dataclasses it makes what cannot be set."""
+    """OmegaConf's schema of the settings. It locks frozen dataclasses; this unlocks them."""
     schema = OmegaConf.structured(Settings)
     _unlock(schema)
     return schema
@@ -46,7 +46,7 @@ def _unlock(node: DictConfig) -> None:
 
 
 def typed(composed: DictConfig) -> DictConfig:
-    """What was composed over the schema without types, checked against the one with types.
+    """Settings composed with the untyped schema, checked against the typed one.
 
     Raises ConfigError.
     """
@@ -59,12 +59,12 @@ def typed(composed: DictConfig) -> DictConfig:
 
 
 def settings(composed: DictConfig) -> Settings:
-    """The typed settings of a composed configuration; raises ConfigError."""
+    """The typed settings of a composed configuration. Raises ConfigError."""
     try:
         values = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except MissingMandatoryValue as error:
         key = str(error.full_key)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
-        raise ConfigError(f"{key} must be given: add {key}=… to the command.") from None
+        raise ConfigError(f"{key} is required: add {key}=… to the command.") from None
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from None
     made: Settings = adapter(Settings).validate_python(values)
@@ -73,16 +73,16 @@ def settings(composed: DictConfig) -> Settings:
 
 
 def check(made: Settings) -> None:
-    """Raise ConfigError for values that are not allowed, or that do not go together."""
+    """Raise ConfigError for values that are not allowed or contradict each other."""
     for fault in faults(made):
         raise ConfigError(fault)
     for engine in made.audit.engines:
         engines.get(engine)
     if not made.grammar.prompt:
-        raise ConfigError("grammar.prompt is empty; a model needs something to go on from.")
+        raise ConfigError("grammar.prompt is empty; a model needs a prompt of at least one token.")
     if made.shard.index >= made.shard.count:
         raise ConfigError(
-            f"shard.index={made.shard.index} is none of {made.shard.count} shards: they are "
+            f"shard.index={made.shard.index} is not one of {made.shard.count} shards: they are "
             "numbered from 0."
         )
     target = targets.get(made.target.name)
@@ -92,7 +92,7 @@ def check(made: Settings) -> None:
 
 
 def _check_sampling(made: Settings, target: Target) -> None:
-    """Repeats must be able to differ, and the target must be able to draw."""
+    """Check that repeats are sampled, and that the target can sample. Raises ConfigError."""
     if not 0 < made.sampling.top_p <= 1:
         raise ConfigError(f"sampling.top_p={made.sampling.top_p} must be above 0 and at most 1.")
     sampled = made.sampling.temperature > 0
@@ -102,18 +102,21 @@ def _check_sampling(made: Settings, target: Target) -> None:
             "add sampling.temperature=0.8."
         )
     if sampled and not target.samples:
-        raise ConfigError("Sampling goes with target=inprocess: servers are asked greedily.")
+        raise ConfigError("Sampling needs target=inprocess: servers always decode greedily here.")
 
 
 def check_libraries(runtime: RuntimeSettings) -> None:
-    """Libraries of one's own must be there, and llama.cpp's under the name it is looked for."""
+    """Check that user libraries exist and that llama.cpp's has its usual name.
+
+    Raises ConfigError.
+    """
     for key in ("llama_lib", "llguidance_lib"):
         file = getattr(runtime, key)
         if file is not None and not Path(file).is_file():
-            raise ConfigError(f"runtime.{key}={file} is no file.")
+            raise ConfigError(f"runtime.{key}={file} is not a file.")
     names = ("libllama.so", "libllama.dylib", "llama.dll")
     if runtime.llama_lib is not None and Path(runtime.llama_lib).name not in names:
         raise ConfigError(
-            f"runtime.llama_lib={runtime.llama_lib} must be named {' or '.join(names)}, with its "
-            "ggml libraries beside it, as llama.cpp's build leaves them."
+            f"runtime.llama_lib={runtime.llama_lib} must be named {' or '.join(names)}. Its ggml "
+            "libraries must be in the same folder, as after a build of llama.cpp."
         )

@@ -1,4 +1,4 @@
-"""What every command does with a text: print it for a person, and say an error on one line."""
+"""Console output of all commands: texts and errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..system.text import visible
 
 
 def say(text: str) -> None:
-    """Print; a reader that went away (`| head`) does not change the exit code."""
+    """Print a text; a closed pipe (`| head`) does not change the exit code."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -18,13 +18,13 @@ def say(text: str) -> None:
 
 
 def complain(error: PipelineError) -> int:
-    """Print an error as one line; the exit code for it."""
+    """Print an error on one line; returns its exit code."""
     print(visible(f"error: {error}", 4000), file=sys.stderr)
     return 2
 
 
 def complain_by_line(error: PipelineError) -> int:
-    """Print an error whose text has lines of its own; the exit code for it."""
+    """Print an error whose text has several lines; returns its exit code."""
     for line in f"error: {error}".splitlines():
         print(visible(line, 2000), file=sys.stderr)
     return 2

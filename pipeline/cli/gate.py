@@ -1,4 +1,4 @@
-"""What `compare` and `baseline` do: two sides chosen, compared, and told in every format."""
+"""The work of `compare` and `baseline`: load two sides, compare them, write every format."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .console import say
 
 
 def compare(overrides: list[str]) -> int:
-    """The command `compare`; the exit code. Raises PipelineError."""
+    """Run `compare`; returns the exit code. Raises PipelineError."""
     settings = composed(CompareConfig, overrides, "compare")
     choices.check(f"fail_on={settings.fail_on}", settings.fail_on, comparison.FAIL_ON)
     before, after = both(settings)
@@ -37,14 +37,14 @@ def compare(overrides: list[str]) -> int:
 
 
 def allowed(settings: SidesConfig) -> list[str]:
-    """What the sides may differ in, each a known word; raises ConfigError."""
+    """The differences that `allow` names. Raises ConfigError for an unknown one."""
     for word in settings.allow:
         choices.check(f"allow: {word!r}", word, comparability.ALLOW)
     return settings.allow
 
 
 def both(settings: SidesConfig) -> tuple[Side, Side]:
-    """Both sides, from what was given of each; raises ConfigError, CompareError, TablesError."""
+    """Load both sides of a comparison. Raises ConfigError, CompareError, TablesError."""
     given = [side.run or settings.run for side in (settings.before, settings.after)]
     before, after = given[0] or given[1], given[1] or given[0]
     if before is None or after is None:
@@ -55,8 +55,8 @@ def both(settings: SidesConfig) -> tuple[Side, Side]:
     for part in PARTS:
         if (getattr(settings.before, part) is None) != (getattr(settings.after, part) is None):
             raise ConfigError(
-                f"before.{part}=… and after.{part}=… go together: name both; the same on both "
-                f"sides compares that {part} alone."
+                f"before.{part}=… and after.{part}=… go together: give both. The same value on "
+                f"both sides compares only that {part}."
             )
     asked = [
         Asked(run, side.builder, side.target)
@@ -72,9 +72,9 @@ def both(settings: SidesConfig) -> tuple[Side, Side]:
 
 
 def baseline(action: str, *overrides: str) -> int:
-    """The command `baseline save` or `baseline show`; the exit code. Raises PipelineError."""
+    """Run `baseline save` or `baseline show`; returns the exit code. Raises PipelineError."""
     if action not in ("save", "show"):
-        raise ConfigError(f"There is no baseline {action}; there is save, show.")
+        raise ConfigError(f"Unknown command baseline {action}; use save or show.")
     settings = composed(BaselineConfig, list(overrides), "baseline")
     file = Path(settings.file)
     if action == "show":
@@ -89,7 +89,7 @@ def baseline(action: str, *overrides: str) -> int:
             say(console.text(compared, "regression", 50))
             print(
                 f"error: {side.name} is worse than {file} in {compared.n_worse} cells; nothing "
-                "was saved. Mend them, or accept them with allow_regressions=true.",
+                "was saved. Fix them, or accept them with allow_regressions=true.",
                 file=sys.stderr,
             )
             return 1
@@ -99,7 +99,7 @@ def baseline(action: str, *overrides: str) -> int:
 
 
 def _shown(side: Side) -> str:
-    """A baseline in short: what made it, how many of each verdict, and what fails."""
+    """A summary of a baseline: versions, settings, number of cells per verdict, failing cells."""
     counts = dict(side.cells["verdict"].value_counts().iter_rows())
     tally = ", ".join(f"{counts[v.value]} {v.value}" for v in Verdict if v.value in counts)
     lines = [f"{name} {value}" for name, value in sorted(side.versions.items())]

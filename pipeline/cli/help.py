@@ -1,4 +1,4 @@
-"""The help of `run` and `audit`: the program on one screen; every setting, from its dataclass."""
+"""The help of `run` and `audit`: an overview on one screen, and every setting by its dataclass."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GROUPS = (
 )
 _WIDTH = 108
 _NAMED = 40
-"""Columns for a setting's name and default; what it means stands beside them."""
+"""Width of the column with a setting's name and default; its meaning is in the next column."""
 
 
 def overview(exit_codes: str) -> str:
@@ -27,11 +27,11 @@ def overview(exit_codes: str) -> str:
     return f"""byte-exact: does constrained generation obey its grammar, to the byte?
 
   python -m pipeline run   [model=…] [tokenizer=…] [grammar=[…]] [builder=[…]] [key=value …]
-  python -m pipeline audit [tokenizer=…] …         the token tables only; no weights needed
+  python -m pipeline audit [tokenizer=…] …         check the token tables only; needs no weights
   python -m pipeline run -m tokenizer=a,b,c        every combination (multirun), one results folder
   python -m pipeline run resume=RUN                finish an interrupted run
   python -m pipeline collect run=RUN               merge the results of all shards
-  python -m pipeline compare before.run=… after.run=…   what got worse; see compare --help
+  python -m pipeline compare before.run=… after.run=…   show what got worse; see compare --help
   python -m pipeline baseline save|show            record verdicts to compare against
   python -m pipeline report                        build the HTML dashboard
 
@@ -41,20 +41,20 @@ that is not complete.
 Groups and their options:
 {_groups()}
 
-`python -m pipeline run --help` lists every setting; `--cfg job` shows those of a command.
+`python -m pipeline run --help` lists all settings. `--cfg job` shows the settings of a command.
 
 Cache (BYTE_EXACT_CACHE moves it; delete the folder to empty it): {source.cache_dir()}
 {exit_codes}"""
 
 
 def settings(exit_codes: str) -> str:
-    """Every setting with its default and what it means."""
+    """The help text with every setting, its default and its meaning."""
     return f"""python -m pipeline run|audit [group=option …] [key=value …]
 
-Groups and their options ([a,b] for several of grammar and builder; with -m a,b for a multirun):
+Groups and their options ([a,b] selects several grammars or builders; -m and a,b start a multirun):
 {_groups()}
 
-Settings and their defaults (null: none; a|b: one of these, the first by default):
+Settings and their defaults (null: none; a|b: choose one, the first is the default):
 {chr(10).join(_settings())}
 
 Cache (BYTE_EXACT_CACHE moves it; delete the folder to empty it): {source.cache_dir()}
@@ -91,7 +91,7 @@ def described(kind: type, prefix: str = "") -> Iterator[tuple[str, str, str]]:
 
 
 def _meanings(kind: type) -> Iterator[tuple[str, str]]:
-    """(name, text) for each field of a dataclass that has a text under it."""
+    """(name, text) of each dataclass field that is followed by a docstring."""
     if not dataclasses.is_dataclass(kind):
         return
     [tree] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
@@ -103,7 +103,7 @@ def _meanings(kind: type) -> Iterator[tuple[str, str]]:
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
-    """A default as the command line has it."""
+    """A default in the syntax of the command line."""
     if field.default is dataclasses.MISSING:
         return "{}" if "dict" in str(field.type) else "[]"
     if field.default == ():

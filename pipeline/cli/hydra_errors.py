@@ -1,4 +1,4 @@
-"""What Hydra says against a command, as one paragraph of ours."""
+"""Hydra's errors as one paragraph."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ..system.resources import options
 
 
 def in_words(error: Exception, command: str = "") -> str:
-    """The paragraph, which names what there is or the help that does; `command` is whose help."""
+    """Hydra's error as one paragraph that lists the options, or names the help of `command`."""
     if isinstance(error, MissingConfigException):
         group, _, name = str(error.missing_cfg_file).partition("/")
-        return f"{group}={name} is not known; there is {', '.join(options(group))}."
+        return f"{group}={name} is not known; the options are {', '.join(options(group))}."
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if error.__cause__ is not None:
         lines += [line.strip() for line in str(error.__cause__).splitlines()[:1]]

@@ -1,8 +1,8 @@
-"""Jobs in processes that a Hydra launcher starts, here or on another machine.
+"""Jobs in processes that a Hydra launcher starts, on this machine or another.
 
-A launcher pickles the function that it is given, by name where it can, and the process that reads
-it back looks for that name in its own working folder first. So the function is one that goes by
-value and loads this package from its place.
+A launcher pickles its function, by name if possible. The process that unpickles it searches that
+name in its working folder first. So the function here is pickled by value and loads this package
+from its folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .arguments import job_name
 
 
 def job(command: Command, invocation: str) -> Callable[[DictConfig], None]:
-    """What a launcher is to run for each job of a command."""
+    """The function that a launcher runs for each job of a command."""
     load, home = processes.LOAD, str(processes.HOME)
     module = __name__.partition(".")[2]
     said = asdict(command)
@@ -37,14 +37,14 @@ def job(command: Command, invocation: str) -> Callable[[DictConfig], None]:
         found = importlib.import_module(f"{space['load'](home)}.{module}")
         found.run(said, invocation, composed)
 
-    launched.__module__ = "__main__"  # what makes pickling take it by value
+    launched.__module__ = "__main__"  # so that it is pickled by value
     return launched
 
 
 def run(said: dict[str, Any], invocation: str, composed: DictConfig) -> None:
-    """One job, in a process of a launcher's; an exception that leaves it is the launcher's.
+    """Run one job in a process of a launcher, which handles any exception.
 
-    `said` is the command, and `invocation` what all processes of one command share.
+    `said` is the command as a dict; `invocation` is the id that all its processes share.
     """
     command = Command(**said)
     os.environ[INVOCATION] = invocation

@@ -1,4 +1,4 @@
-"""The command `report`: its help, and what it answers to the shell."""
+"""The command `report`: its help and exit codes."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ import sys
 from ..model.errors import PipelineError
 from .console import complain_by_line
 
-_HELP = """python -m pipeline report: a run as a dashboard, which token did it at a glance
+_HELP = """python -m pipeline report: build an HTML dashboard with the tokens that caused failures
 
   python -m pipeline report                        the latest run
   python -m pipeline report run=RUN out=site
   python -m pipeline report run=RUN before.builder=unfixed after.builder=fixed
   python -m pipeline report before.run=baseline after.run=latest
 
-RUN is a folder, a run's name under results_dir, or latest: the newest run. The site is files
-alone: open index.html. It asks nothing of the network. A run that was cut short is shown as far as
-it goes.
+RUN is a folder, a run's name under results_dir, or latest: the newest run. The site consists of
+static files: open index.html. It needs no network. For an interrupted run it shows the finished
+part.
 
 Keys (with their defaults):
-  run=null               the run that is shown: after.run where that is given, else latest
-  results_dir=results    where runs are looked for, and what the trend is made of
-  out=null               the site's folder (default: report in results_dir); an earlier report
-                         there is replaced, anything else is refused
+  run=null               the run to show (default: after.run if given, else latest)
+  results_dir=results    the folder with the runs, which also make the trend
+  out=null               the site's folder (default: report in results_dir); replaces an earlier
+                         report there, but no other files
   before.run, before.builder, before.target, after.run, after.builder, after.target
                          the two sides of the page "Before and after"; see compare
-  baseline=baseline.txt  the file that before.run=baseline means
-  allow=[]               what the sides may differ in; see compare
+  baseline=baseline.txt  the file used by before.run=baseline
+  allow=[]               in what the sides may differ; see compare
 
-Exit codes: 0 built, whatever the run holds; 2 usage or input
+Exit codes: 0 report built, even for a failed run; 2 bad usage or input
 """
 
 
 def main(arguments: list[str]) -> int:
-    """Build the report; the exit code."""
+    """Build the report; returns the exit code."""
     if {"-h", "--help", "help"} & set(arguments):
         print(_HELP)
         return 0
-    from . import site  # loads polars and Hydra, which the help does without
+    from . import site  # here: it loads polars and Hydra, which the help does not need
 
     try:
         first, notes = site.build(arguments)

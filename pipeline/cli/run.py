@@ -16,7 +16,7 @@ from .sweep import Sweep, nothing_done
 
 
 def run_command(name: str, arguments: list[str]) -> int:
-    """`run` or `audit` with Hydra overrides, or `run resume=RUN`; the exit code."""
+    """Run `run` or `audit` with Hydra overrides, or `run resume=RUN`; returns the exit code."""
     compose.register()
     try:
         command = _command(name, arguments)
@@ -28,8 +28,8 @@ def run_command(name: str, arguments: list[str]) -> int:
 
 
 def _command(name: str, arguments: list[str]) -> Command:
-    """The whole command: with its run's name, or as a resumed run has it on record."""
-    # Hydra's parser wants all overrides in one piece, so flags such as -m go behind them.
+    """The complete command: with a run name, or as recorded by the run to resume."""
+    # Hydra's parser needs all overrides in a row, so flags such as -m come after them.
     overrides = [argument for argument in arguments if _is_override(argument)]
     flags = [argument for argument in arguments if not _is_override(argument)]
     if resume.wanted(overrides) is not None:
@@ -39,7 +39,7 @@ def _command(name: str, arguments: list[str]) -> Command:
     if name == "audit":
         overrides.append("stages=[audit]")
     if many(flags) and (flag := shown(flags)):
-        raise ConfigError(f"{flag} shows the settings of one job: leave out -m.")
+        raise ConfigError(f"{flag} shows the settings of a single job: remove -m.")
     count = given(overrides, "shard.count")
     if many(flags) and count and given(overrides, "shard.index") is None:
         overrides.append(f"shard.index=range({count})")

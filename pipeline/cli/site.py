@@ -1,4 +1,4 @@
-"""What `report` does: a run and perhaps a comparison, built into a site."""
+"""The work of `report`: build a site from a run and an optional comparison."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from . import gate
 from .compare_settings import ReportConfig, composed
 
 PACKAGES = ("altair", "itables", "jinja2", "vl_convert")
-"""What the extra `report` installs."""
+"""The packages that the extra `report` installs."""
 
 
 def build(overrides: list[str]) -> tuple[Path, list[str]]:
-    """The first page, and what is missing of the run."""
+    """Build the site; returns (its first page, notes about missing parts of the run).
+
+    Raises PipelineError.
+    """
     settings = composed(ReportConfig, overrides, "report")
     if lacking := [name for name in PACKAGES if importlib.util.find_spec(name) is None]:
         raise ReportError(
@@ -37,7 +40,7 @@ def build(overrides: list[str]) -> tuple[Path, list[str]]:
 
 
 def _with_run(settings: ReportConfig) -> ReportConfig:
-    """Where a side is not told its run, it is the latest."""
+    """The settings with the latest run for a side without one."""
     if settings.run is None and not (settings.before.run and settings.after.run):
         return dataclasses.replace(settings, run=settings.after.run or "latest")
     return settings
@@ -48,7 +51,7 @@ def _shown(settings: ReportConfig) -> str:
 
 
 def _comparison(settings: ReportConfig) -> Comparison | None:
-    """The comparison that was asked for, if one was."""
+    """The requested comparison; None if none was requested."""
     asked = [*vars(settings.before).values(), *vars(settings.after).values()]
     if not any(asked):
         return None
@@ -57,6 +60,6 @@ def _comparison(settings: ReportConfig) -> Comparison | None:
 
 
 def _known() -> dict[str, frozenset[str]]:
-    """The names that `model=`, `tokenizer=`, `grammar=` and `builder=` take."""
+    """The options of `model=`, `tokenizer=`, `grammar=` and `builder=`, by group."""
     groups = ("model", "tokenizer", "grammar", "builder")
     return {group: frozenset(options(group)) for group in groups}

@@ -1,4 +1,4 @@
-"""All jobs of one command: composed by Hydra, run here or by a launcher, and their run closed."""
+"""Run all jobs of one command, composed by Hydra, here or through a launcher; close the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNWRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUO
 
 
 class Sweep:
-    """All jobs of one command, and the end of their run."""
+    """All jobs of one command, and the closing of their run."""
 
     def __init__(self, command: Command) -> None:
         self._command = command
@@ -49,7 +49,7 @@ class Sweep:
         self._signal = 0
 
     def run(self) -> int:
-        """Run every job, then merge what they did; the exit code."""
+        """Run every job, then merge their results; returns the exit code."""
         before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
         try:
             for each in before:
@@ -59,7 +59,7 @@ class Sweep:
             with contextlib.suppress(KeyboardInterrupt), self._interruptible():
                 self._launch() if self._launched else _hydra(self._job, self._command.arguments)
             for each in before:
-                signal.signal(each, signal.SIG_IGN)  # the tables are being closed
+                signal.signal(each, signal.SIG_IGN)  # do not interrupt the writing of tables
             return self._finish()
         finally:
             for each, handler in before.items():
@@ -87,7 +87,7 @@ class Sweep:
                 f"with `python -m pipeline collect run={folder}`."
             )
             return self._signal or (2 if self._errors else 0)
-        # Of a job that a launcher lost nothing else may tell: it need not have begun.
+        # A job that a launcher lost may not have started, so only the launcher's error shows it.
         lost = self._launched and bool(self._errors)
         manifest = collect.finish(folder, interrupted=bool(self._signal) or lost)
         print(console.console(folder, manifest))
@@ -98,19 +98,19 @@ class Sweep:
         return 1 if manifest["lost"] or manifest["missing"] else 0
 
     def _launch(self) -> None:
-        """Have a launcher run the jobs elsewhere; what they did is in the run's folder."""
+        """Run the jobs through a launcher; their results are in the run's folder."""
         arguments = self._command.arguments
         claim(self._folder, self._command)
         compose.register(typed=False)
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a Ray that is started calls nobody
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray must not send usage statistics
         try:
             _hydra(launched.job(self._command, os.environ[INVOCATION]), arguments)
         except PipelineError as error:
             self._errors.append(error)
-        except Exception as error:  # of whatever kind a launcher has for a job that died
+        except Exception as error:  # launchers have different exceptions for a dead job
             said = f"a job of the launcher died: {type(error).__name__}: {error}"
             self._errors.append(PipelineError(" ".join(said.split())))
-        while journal.groups(self._folder)[1]:  # a launcher gives up at the first death
+        while journal.groups(self._folder)[1]:  # a launcher returns at the first dead job
             time.sleep(0.5)
 
     @property
@@ -119,12 +119,12 @@ class Sweep:
         return Path(results_dir(arguments)) / (given(arguments, "run.name") or "")
 
     def _interrupt(self, number: int, _: object) -> None:
-        self._signal = 128 + number  # as shells have it
+        self._signal = 128 + number  # as in shells
         raise KeyboardInterrupt
 
     @contextlib.contextmanager
     def _interruptible(self) -> Generator[None]:
-        """An interruption leaves the block as one, though a library make it an error of its own."""
+        """Raise KeyboardInterrupt after a signal, even if a library raised another exception."""
         try:
             yield
         except Exception:
@@ -133,7 +133,7 @@ class Sweep:
             raise
 
     def _job(self, composed: DictConfig) -> None:
-        """One job. An exception that leaves it would end the whole sweep, so errors are kept."""
+        """Run one job. Stores its errors, because an exception would end the whole sweep."""
         if self._fatal is not None or self._signal:
             return
         settings = None
@@ -147,7 +147,7 @@ class Sweep:
                 execute.execute(
                     settings, self._command, deadline, name=name, keep_refused=self._many
                 )
-        except ResultsError as error:  # then no other job could be written either
+        except ResultsError as error:  # the other jobs could not write their results either
             self._fatal = error
         except PipelineError as error:
             self._used = [kept for kept in self._used if kept is not settings]
@@ -161,21 +161,22 @@ class Sweep:
 
 
 def nothing_done(code: int) -> int:
-    print("Interrupted before anything was done.", file=sys.stderr)
+    """Report an interruption before the run started; returns `code`."""
+    print("Interrupted before the run started.", file=sys.stderr)
     return code
 
 
 def _hydra(job: Callable[[DictConfig], None], arguments: Sequence[str]) -> None:
-    """Run `job` as a Hydra application; what Hydra says against the command becomes ours."""
+    """Run `job` as a Hydra application. Raises ConfigError and ResultsError for Hydra's errors."""
     sys.argv = ["pipeline", *arguments]
     folder = str(resources.data_folder("conf").resolve())
-    # A launcher's configuration here has its plugin's own name, and is checked against its schema.
+    # A launcher's configuration in `conf/` has the name of its plugin, so Hydra warns about it.
     warnings.filterwarnings("ignore", "(?s).*is validated against ConfigStore schema", UserWarning)
     try:
         hydra.main(version_base="1.3", config_path=folder, config_name="config")(job)()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(hydra_errors.in_words(error)) from None
-    except OSError as error:  # Hydra makes a sweep's folder before any job of ours begins
+    except OSError as error:  # Hydra creates a sweep's folder before the first job starts
         if error.errno not in _UNWRITABLE:
             raise
         raise ResultsError(

@@ -1,6 +1,6 @@
-"""Token tables and engines, the things under test: one file per builder and per library.
+"""Token tables and engines, which are under test: one file per builder and per library.
 
-A library's own code runs in a child process only. Imports `vocab` and what is below it.
+The code of a library runs only in a child process. Imports `vocab` and the packages before it.
 """
 
 __all__ = ["builders", "libraries", "llguidance", "protocol", "settings", "table"]

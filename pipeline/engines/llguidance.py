@@ -1,4 +1,4 @@
-"""llguidance behind the engine protocol, over its C interface."""
+"""llguidance behind the engine protocol, through its C interface."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .table import TokenTable
 
 
 class Llguidance:
-    """llguidance over its C interface; native tokenizers are made once per table hash."""
+    """llguidance through its C interface; it makes one native tokenizer per table hash."""
 
     name = "llguidance"
 
@@ -17,7 +17,7 @@ class Llguidance:
         self.version = llguidance.version()
         self._tokenizers: dict[str, llguidance.Tokenizer] = {}
         self.building = 0
-        """Processor time, in nanoseconds, that native tokenizers took to make."""
+        """CPU time spent to make native tokenizers, in nanoseconds."""
 
     def tokenizer(self, table: TokenTable) -> llguidance.Tokenizer:
         """The native tokenizer of a table, made on first use."""

@@ -1,4 +1,4 @@
-"""One grammar of a released engine in one state, as its process answers for it."""
+"""A matcher of a released engine, as implemented in the engine's process."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Protocol
 
 
 class Probe(Protocol):
-    """One grammar in one state."""
+    """The state of one grammar."""
 
     def mask(self) -> bytes:
-        """The allowed tokens, one bit an id, least significant first, in whole 32-bit words."""
+        """The allowed tokens: one bit per id, least significant bit first, in 32-bit words."""
         ...
 
     def consume(self, token: int) -> bool:
-        """Advance by one token; False when it is refused."""
+        """Advance by one token; False if it is refused."""
         ...
 
     def accepting(self) -> bool:
@@ -22,16 +22,16 @@ class Probe(Protocol):
         ...
 
     def clone(self) -> Probe:
-        """The same state, to go on by itself."""
+        """An independent copy in the same state."""
         ...
 
 
 Compile = Callable[[str, str], Probe]
-"""(`regex` or `json`, text) → the grammar's first state; raises what the library raises."""
+"""(`regex` or `json`, text) → the grammar's first state. Raises the library's exceptions."""
 
 
 def bits(ids: Iterable[int], n_tokens: int) -> bytes:
-    """A mask of these ids."""
+    """A mask that allows these ids, in the format of `Probe.mask`."""
     mask = bytearray((n_tokens + 31) // 32 * 4)
     for token in ids:
         mask[token >> 3] |= 1 << (token & 7)

@@ -1,7 +1,7 @@
-"""Constraints: a grammar compiled over a token table, behind one protocol for every engine.
+"""The protocol of all engines: an engine compiles a grammar over a token table to a matcher.
 
-llguidance is reached through the C structure that llama.cpp's bridge fills in, so what is tested
-is what the bridge runs.
+llguidance is called through the C structure that llama.cpp's bridge uses, so that
+byte-exact tests the code that the bridge runs.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy.typing as npt
 from .table import TokenTable
 
 Mask = npt.NDArray[np.uint32]
-"""Allowed tokens, one bit an id, shape (ceil(n_tokens / 32),)."""
+"""Allowed tokens, one bit per id, shape (ceil(n_tokens / 32),)."""
 
 
 class Matcher(Protocol):
-    """One grammar over one token table, in one state."""
+    """The state of one grammar over one token table."""
 
     @property
     def error(self) -> str | None:
-        """Why the matcher is dead, compile errors included; None while it lives."""
+        """Why the matcher failed, including compile errors; None if it has not."""
         ...
 
     def mask(self) -> Mask | None:
-        """The allowed tokens; None when they cannot be computed, which kills the matcher."""
+        """The allowed tokens; None if the computation fails, which sets `error`."""
         ...
 
     def consume(self, token: int) -> bool:
-        """Advance by one token; False when it is refused, which kills the matcher."""
+        """Advance by one token; False if it is refused, which sets `error`."""
         ...
 
     def accepting(self) -> bool:
@@ -38,19 +38,19 @@ class Matcher(Protocol):
         ...
 
     def stopped(self) -> bool:
-        """Whether only the end is left; also true after an error."""
+        """Whether no token can follow except the end; also True after an error."""
         ...
 
     def forced(self) -> list[int]:
-        """Tokens about which the grammar and the tokenization leave no choice."""
+        """The next tokens that the grammar and the tokenization force; empty if none."""
         ...
 
     def clone(self) -> Matcher:
-        """A matcher of its own in the same state."""
+        """An independent copy in the same state."""
         ...
 
     def close(self) -> None:
-        """Give the native memory back."""
+        """Free the native memory."""
         ...
 
 
@@ -61,15 +61,15 @@ class Engine(Protocol):
     version: str
 
     def compile(self, table: TokenTable, kind: str, grammar: str) -> Matcher:
-        """A matcher at its start. A grammar that does not compile gives one with `error` set."""
+        """A matcher at the start of the grammar; `error` is set if it does not compile."""
         ...
 
     def close(self) -> None:
-        """Give the native memory back; every matcher must be closed before."""
+        """Free the native memory; close all matchers first."""
         ...
 
 
 def allowed_ids(mask: Mask, n_tokens: int) -> npt.NDArray[np.int64]:
-    """The ids whose bit is set, ascending; bits beyond the vocabulary are not looked at."""
+    """The ids whose bit is set, ascending; bits beyond `n_tokens` are ignored."""
     bits = np.unpackbits(mask.view(np.uint8), count=n_tokens, bitorder="little")
     return np.flatnonzero(bits)

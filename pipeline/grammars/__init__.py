@@ -1,7 +1,8 @@
-"""Grammars over bytes: suites and their cases, collections of others, checkers, languages.
+"""Grammars over bytes: suites and their cases, imported collections, checkers, languages.
 
-Knows no vocabulary, no token table and no builder; a checker knows no engine. Imports `model` and
-`system`. `languages` is the one file that loads llguidance, by its Python interface.
+Knows no vocabulary, token table or builder; a checker knows no engine. Imports `model` and
+`system`. Only `languages` loads llguidance when imported, through its Python interface;
+`importers.grammars` loads it to convert GBNF.
 """
 
 __all__ = ["case", "checkers", "importers", "languages", "settings", "suites"]

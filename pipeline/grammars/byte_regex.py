@@ -1,13 +1,13 @@
-"""Regular languages over bytes, asked byte by byte in linear time, with no engine in sight.
+"""Regular languages over bytes, matched byte by byte in linear time, without an engine.
 
-Python's own parser reads the pattern (`re._parser`, its meaning is `re.fullmatch` on bytes); the
-tree becomes a Thompson automaton, made deterministic as far as it is walked (Cox, *Regular
-Expression Matching Can Be Simple And Fast*). Two libraries were tried first: the `regex` package's
-partial matching backtracks for minutes on `( ?[a-z.,!?]){20,40}`, and `interegular` did not end on
-counted repetitions of wide classes.
+Python's own parser (`re._parser`) reads the pattern, which means `re.fullmatch` on bytes. The parse
+tree becomes a Thompson automaton, whose deterministic states are built on demand (Cox, *Regular
+Expression Matching Can Be Simple And Fast*). Two libraries were tried first. The partial matching
+of the `regex` package backtracks for minutes on `( ?[a-z.,!?]){20,40}`. `interegular` did not
+finish on counted repetitions of wide classes.
 
-What is not regular, or not about single bytes (anchors, look-around, back-references), raises
-`Unsupported`.
+Anything that is not regular, or not about single bytes (anchors, look-around, back-references),
+raises `Unsupported`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-# The parser behind `re` has no public name; CPython 3.11 and later keep it here.
+# The parser of `re` has no public name; CPython 3.11 and later have it in these modules.
 _ops: Any = import_module("re._constants")
 _parser: Any = import_module("re._parser")
 
@@ -31,12 +31,12 @@ _UNKNOWN, _DEAD = -2, -1
 
 
 class Unsupported(ValueError):
-    """The pattern is no regular language over bytes, or too large a one."""
+    """The pattern is not a regular language over bytes, or its automaton is too large."""
 
 
 @dataclass
 class _Automaton:
-    """Thompson's automaton; a state is left by bytes or by nothing."""
+    """Thompson's automaton: a state has one exit on a set of bytes, or exits without a byte."""
 
     by_bytes: list[tuple[frozenset[int], int] | None] = field(
         default_factory=list[tuple[frozenset[int], int] | None]
@@ -44,7 +44,7 @@ class _Automaton:
     by_nothing: list[list[int]] = field(default_factory=list[list[int]])
 
     def state(self, *nothing: int, on: frozenset[int] | None = None, to: int = -1) -> int:
-        """A new state with these exits."""
+        """Add a state with these exits; returns its number. Raises `Unsupported` if too many."""
         if len(self.by_bytes) >= _MAX_STATES:
             raise Unsupported(f"more than {_MAX_STATES} states")
         self.by_bytes.append(None if on is None else (on, to))
@@ -52,7 +52,7 @@ class _Automaton:
         return len(self.by_bytes) - 1
 
     def closure(self, states: Iterable[int]) -> frozenset[int]:
-        """All states reached without a byte."""
+        """These states and all states reachable from them without a byte."""
         found, left = set(states), list(states)
         while left:
             for target in self.by_nothing[left.pop()]:
@@ -63,7 +63,7 @@ class _Automaton:
 
 
 class ByteRegex:
-    """A regular language by a Python pattern over bytes, matched whole. Raises `Unsupported`."""
+    """The language of a Python pattern over bytes (`re.fullmatch`). Raises `Unsupported`."""
 
     def __init__(self, pattern: bytes) -> None:
         self._automaton = _Automaton()
@@ -77,11 +77,11 @@ class ByteRegex:
         self._sets: list[frozenset[int]] = []
         self._ids: dict[frozenset[int], int] = {}
         self.steps: list[list[int]] = []
-        """For each known state and byte the next state; negative where unknown or dead."""
+        """The next state for each known state and byte; negative if unknown or dead."""
         self._begin = self._add(self._automaton.closure([begin]))
 
     def after(self, prefix: bytes) -> RegexState | None:
-        """The state after `prefix`; None where it is no legal beginning."""
+        """The state after `prefix`; None if no text of the language begins with it."""
         state = self._begin
         for byte in prefix:
             state = self.step(state, byte)
@@ -90,7 +90,7 @@ class ByteRegex:
         return RegexState(self, state)
 
     def step(self, state: int, byte: int) -> int:
-        """The state after one more byte; negative where it is refused."""
+        """The state after one more byte; negative if the byte is not allowed."""
         known = self.steps[state][byte]
         if known != _UNKNOWN:
             return known
@@ -113,13 +113,13 @@ class ByteRegex:
 
 
 class RegexState:
-    """A language after a legal beginning (`languages.State`)."""
+    """A language after a legal prefix (`languages.State`)."""
 
     def __init__(self, language: ByteRegex, state: int) -> None:
         self._language, self._state = language, state
 
     def fits(self, piece: list[int], /) -> int:
-        """How many of these bytes may come next."""
+        """The number of leading bytes of `piece` that the language allows next."""
         language, state = self._language, self._state
         steps = language.steps
         for n, byte in enumerate(piece):
@@ -137,7 +137,7 @@ class RegexState:
 
 
 def _sequence(automaton: _Automaton, tree: Sequence[Any], to: int, flags: int) -> int:
-    """States that read a sequence and go on to `to`; the first of them."""
+    """Add states that read a sequence and then enter `to`; returns the first one."""
     for op, value in reversed(list(tree)):
         to = _item(automaton, op, value, to, flags)
     return to
@@ -158,7 +158,7 @@ def _item(automaton: _Automaton, op: Any, value: Any, to: int, flags: int) -> in
 def _repeat(
     automaton: _Automaton, least: int, most: Any, inner: Sequence[Any], to: int, flags: int
 ) -> int:
-    """Repetition by copies; without an upper bound the last copy loops."""
+    """Repeat `inner` by copying its states; without an upper bound the last copy loops."""
     if most is _ops.MAXREPEAT:
         loop = automaton.state(to)
         automaton.by_nothing[loop].append(_sequence(automaton, inner, loop, flags))
@@ -173,7 +173,7 @@ def _repeat(
 
 
 def _class(op: Any, value: Any, flags: int) -> frozenset[int]:
-    """The bytes one item of a pattern matches."""
+    """The set of bytes that one item of a pattern matches."""
     if op is _ops.ANY:
         return _ALL if flags & re.DOTALL else _ALL - {10}
     if op is _ops.LITERAL:

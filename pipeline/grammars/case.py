@@ -14,18 +14,18 @@ _HEADER = "%llguidance"
 
 @dataclass(frozen=True)
 class Grammar:
-    """What the output must obey, in the suite file's own words."""
+    """The grammar of a case, as the suite file gives it."""
 
     kind: OneOf["lark", "json"]
     text: str
     """Lark source, or a JSON Schema as compact JSON with its key order kept."""
 
     def engine_text(self) -> tuple[str, str]:
-        """(kind, data) for `llg_new_matcher`, to the byte what llama.cpp's bridge sends.
+        """(kind, data) for `llg_new_matcher`: exactly the bytes that llama.cpp's bridge sends.
 
-        The bridge only knows `lark` (common/sampling.cpp) and takes the whole grammar string, with
-        its `%llguidance` head; a schema is wrapped as in common/json-schema-to-grammar.cpp. Lark
-        text that brings its own head, with engine options, is sent as it is.
+        The bridge only knows `lark` (common/sampling.cpp) and passes the whole grammar string with
+        its `%llguidance` header. A schema is wrapped as in common/json-schema-to-grammar.cpp. Lark
+        text that already has a header, with engine options, is sent unchanged.
         """
         if self.kind == "json":
             return "lark", f"{_HEADER} {{}}\nstart: %json {self.text}"
@@ -36,7 +36,7 @@ class Grammar:
 
 @dataclass(frozen=True)
 class Case:
-    """One prompt, one grammar and the checker that judges the output without the engine."""
+    """A prompt, a grammar, and the checker that judges the output without the engine."""
 
     suite: str
     id: str
@@ -45,21 +45,21 @@ class Case:
     check: Check
     max_tokens: int
     invalid_grammar: bool = False
-    """Meant not to compile: the question is what the runtime then does."""
+    """The grammar must not compile; the case tests what the runtime does then."""
     stress: bool = False
-    """May exceed the limits of the engine, at compiling too: what then happens is the result."""
+    """May exceed the engine's limits, also while compiling; the outcome is then the result."""
     tokens: tuple[int, ...] = ()
-    """Ids to take first, whatever the model likes, as far as the mask allows them."""
+    """Ids to sample first, instead of the model's choice, as long as the mask allows them."""
     imported: bool = False
-    """Of a collection of others (`importers`): that it does not compile is the engine's fault."""
+    """Comes from an imported collection (`importers`); a compile error is the engine's fault."""
     refused: str = ""
-    """Why an imported one cannot be tried; empty where it can."""
+    """Why an imported case cannot be run; empty if it can."""
 
     @property
     def hash(self) -> str:
-        """sha256 (hex) of everything that defines the case, its checker included.
+        """sha256 (hex) of everything that defines the case, including its checker.
 
-        A field left at its default does not count, so that one added later changes no hash.
+        Fields at their default are left out, so that a new field changes no existing hash.
         """
         given = {f.name for f in fields(self) if getattr(self, f.name) != f.default}
         parts = {name: value for name, value in asdict(self).items() if name in given}
@@ -76,12 +76,12 @@ class Suite:
     about: str
     cases: tuple[Case, ...]
     hash: str
-    """sha256 (hex) of the cases as canonical JSON: comments and layout of the file do not count."""
+    """sha256 (hex) of the cases as canonical JSON, without the file's comments and layout."""
 
 
 @dataclass(frozen=True)
 class StringGrammar:
-    """A grammar with whole texts of its language, and near misses that are none."""
+    """A grammar with texts that it must accept, and similar texts that it must reject."""
 
     suite: str
     id: str
@@ -89,7 +89,7 @@ class StringGrammar:
     accept: tuple[bytes, ...]
     reject: tuple[bytes, ...]
     regex: str | None
-    """Equivalent to the grammar, as a `Pattern` source: judges any other text without an engine."""
+    """A `Pattern` source equivalent to the grammar, to judge any text without an engine."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,11 @@ class StringSuite:
 
 
 def definition_hash(parts: list[dict[str, Any]]) -> str:
+    """sha256 (hex) of these values as canonical JSON."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=_bytes_as_text)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _bytes_as_text(data: bytes) -> str:
-    """One text for each byte string, and UTF-8 as it is read."""
+    """A distinct text for each byte string; valid UTF-8 becomes the text it encodes."""
     return data.decode(errors="surrogateescape")

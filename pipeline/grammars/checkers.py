@@ -1,9 +1,9 @@
 """Independent checkers: is this output what its case asked for?
 
-Judged on bytes, with Python's own comparison, `re`, `json` and `jsonschema`. Knows no engine, no
-grammar and no token: that is its worth. `check` never raises, whatever the bytes; its answer is
-None or one line that a person understands. `fault` tells, before any output, whether a checker
-can judge at all.
+They compare bytes, with Python's comparison, `re`, `json` and `jsonschema`. They know no engine, no
+grammar and no token, so their verdict is independent of them. `check` never raises, whatever the
+bytes; it returns None or a reason on one line. `fault` says before any output whether a checker is
+valid.
 """
 
 import json
@@ -19,7 +19,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY, specification_with
 
 _LONGEST_REASON = 200
-"""Characters; a reason is one cell of a table, and the output stands in another."""
+"""Longest reason, in characters: it is one cell of a table, and the output has its own cell."""
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,23 @@ class Literal:
 
 @dataclass(frozen=True)
 class Pattern:
-    """`re.fullmatch` of the output's bytes against this source as UTF-8: `.` is one byte."""
+    """The output's bytes must match this source, encoded as UTF-8 (`re.fullmatch`).
+
+    So `.` is one byte.
+    """
 
     source: str
 
 
 @dataclass(frozen=True)
 class Json:
-    """The output must be strict JSON, laid out as `json.dumps` writes it with no spaces, and valid.
+    """The output must be strict JSON, valid by the schema, and laid out by `json.dumps` compactly.
 
-    "No spaces" is `separators=(",", ":"), ensure_ascii=False` with the keys in the output's own
-    order; "valid" is by this JSON Schema, of the draft that it declares (`$schema`), else Draft
-    2020-12. One spelling of each value is right: not `1.50`, `1e5` or `-0`, nor a newline as
-    `\\u000a`. A grammar that leaves these open (llguidance lets integers around zero be -0, and
-    control characters be written either way) needs a Pattern.
+    Compact is `separators=(",", ":"), ensure_ascii=False`, with the keys in the output's order. The
+    schema is read by the draft that it declares (`$schema`), else by Draft 2020-12. Each value has
+    one correct spelling: not `1.50`, `1e5` or `-0`, and not `\\u000a` for a newline. A grammar that
+    allows other spellings needs a Pattern: llguidance allows -0 for integers around zero, and both
+    spellings of control characters.
     """
 
     schema: dict[str, Any] = field(hash=False)
@@ -52,19 +55,19 @@ class Json:
 
 @dataclass(frozen=True)
 class JsonValue(Json):
-    """The output must be strict JSON, valid by this JSON Schema, in any layout and spelling."""
+    """The output must be strict JSON, valid by the schema, in any layout and spelling."""
 
 
 @dataclass(frozen=True)
 class Unchecked:
-    """Nothing but its grammar says what the output must be."""
+    """There is no independent checker for this output; any output passes."""
 
 
 Check = Literal | Pattern | Json | Unchecked
 
 
 def check(check: Check, output: bytes) -> str | None:
-    """None if `output` is valid, else the reason: one printable line that UTF-8 can hold.
+    """None if `output` is valid, else the reason: one printable line, encodable as UTF-8.
 
     Examples: "byte 3: got ' ', want 'c' (0x63)"; "not JSON: duplicate key 'count'";
     "schema: /count: 30 is greater than the maximum of 20".
@@ -82,7 +85,7 @@ def check(check: Check, output: bytes) -> str | None:
 
 
 def fault(check: Check) -> str | None:
-    """Why this checker cannot judge any output (a regex or a schema that is none), or None."""
+    """Why this checker cannot judge any output (invalid regex or schema), or None."""
     match check:
         case Literal() | Unchecked():
             return None
@@ -96,7 +99,7 @@ def fault(check: Check) -> str | None:
 
 
 def _difference(output: bytes, wanted: bytes) -> str | None:
-    """Where two byte strings first differ."""
+    """The first difference between two byte strings, in words; None if they are equal."""
     if output == wanted:
         return None
     shorter = min(len(output), len(wanted))
@@ -118,7 +121,7 @@ def _mismatch(source: str, output: bytes) -> str | None:
         return None
     if (begun := regex.match(output)) and begun.end():
         rest = _shown(output[begun.end() :])
-        return f"byte {begun.end()}: the pattern ends, but the output goes on with {rest}"
+        return f"byte {begun.end()}: the pattern ends, but the output continues with {rest}"
     return f"pattern: {_shown(output)} does not match {source}"
 
 
@@ -129,7 +132,7 @@ def _shown(data: bytes) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Printable, on one line, and short; what is not printable is shown as an escape."""
+    """The text on one line, cut to `_LONGEST_REASON`, with unprintable characters as escapes."""
     start = text[: _LONGEST_REASON + 1]
     line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in start)
     return line if len(line) <= _LONGEST_REASON else line[: _LONGEST_REASON - 3] + "..."
@@ -140,7 +143,7 @@ def _regex_fault(source: str) -> str | None:
         re.compile(source.encode())
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         return f"{source!r} is not a Python regex: {error}"
-    # In UTF-8, [éè] is a set of single bytes and é+ repeats half a character: never what is meant.
+    # In UTF-8, [éè] is a set of single bytes, and é+ repeats only the last byte of é: an error.
     bare = re.sub(r"\\.", "..", source, flags=re.DOTALL)
     if re.search(r"\[[^]]*[^\x00-\x7f]|[^\x00-\x7f][*+?{]", bare):
         return (
@@ -154,10 +157,10 @@ def _regex_fault(source: str) -> str | None:
 
 
 def strict_json(data: bytes) -> Any:
-    """The value of a JSON text in UTF-8; ValueError on what Python's json would let pass.
+    """The value of a JSON text in UTF-8, read more strictly than by Python's json.
 
-    Refused: invalid UTF-8, a byte-order mark, NaN and Infinity, duplicate keys, and text after the
-    value. RecursionError passes through.
+    Raises ValueError for invalid UTF-8, a byte-order mark, NaN and Infinity, duplicate keys, and
+    text after the value; RecursionError for deep nesting.
     """
 
     def constant(name: str) -> None:
@@ -182,7 +185,7 @@ def strict_json(data: bytes) -> Any:
 
 
 def _not_this_json(schema: dict[str, Any], output: bytes, *, compact: bool) -> str | None:
-    """Strict parsing, then, if it must be `compact`, the layout, then the schema."""
+    """The first fault of strict parsing, then of the layout if `compact`, then of the schema."""
     if not output:
         return "not JSON: the output is empty"
     try:
@@ -191,8 +194,8 @@ def _not_this_json(schema: dict[str, Any], output: bytes, *, compact: bool) -> s
     except RecursionError:
         return "not JSON: nested too deeply to be read"
     except UnicodeEncodeError:
-        return "not JSON: an escape is half of a surrogate pair, which is no character"
-    except ValueError as error:  # also an integer of more digits than Python will read
+        return "not JSON: an escape is half of a surrogate pair, which is not a character"
+    except ValueError as error:  # also an integer with more digits than Python reads
         return f"not JSON: {error}"
     if compact and (difference := _difference(output, shortest)) is not None:
         return f"layout: {difference}"
@@ -200,8 +203,8 @@ def _not_this_json(schema: dict[str, Any], output: bytes, *, compact: bool) -> s
 
 
 def _violation(schema: dict[str, Any], value: Any) -> str | None:
-    """The schema's first complaint; that it cannot be applied to this value is one too."""
-    # The registry is given because jsonschema's default one would fetch a remote $ref.
+    """The first schema violation, or why the schema cannot be applied to this value; or None."""
+    # The empty registry: jsonschema's default registry would fetch a remote $ref.
     validator = _draft(schema)(schema, registry=EMPTY_REGISTRY)
     try:
         error = next(validator.iter_errors(value), None)
@@ -214,7 +217,7 @@ def _violation(schema: dict[str, Any], value: Any) -> str | None:
 
 
 def schema_fault(schema: dict[str, Any]) -> str | None:
-    """Why this is no JSON Schema that stands by itself, or None; see `Json` for its draft."""
+    """Why this is not a valid, self-contained JSON Schema, or None; see `Json` for the draft."""
     try:
         _draft(schema).check_schema(schema)
     except SchemaError as error:
@@ -224,20 +227,20 @@ def schema_fault(schema: dict[str, Any]) -> str | None:
         return f"is not a valid JSON Schema ({name}): at {path}: {error.message[:200]}"
     if (reference := _broken_reference(schema)) is not None:
         return (
-            f"$ref {reference!r} does not lead to a schema; it may refer only to parts of its own, "
-            "for example '#/$defs/name'"
+            f"$ref {reference!r} does not lead to a schema; it may only refer to parts of the same "
+            "schema, for example '#/$defs/name'"
         )
     return None
 
 
 def _draft(schema: dict[str, Any]) -> type[Validator]:
-    """The validator of the draft that a schema declares; one that is not known is Draft 2020-12."""
+    """The validator of the draft that a schema declares; Draft 2020-12 if none or unknown."""
     declared = isinstance(schema.get("$schema"), str)
     return validator_for(schema, Draft202012Validator) if declared else Draft202012Validator
 
 
 def _broken_reference(schema: dict[str, Any]) -> str | None:
-    """The first `$ref` that does not lead to a schema, or does so through a network; or None."""
+    """The first `$ref` that does not lead to a schema in this document; None if all do."""
     validator, specification = _draft(schema), cast(Any, DRAFT202012)
     if validator is not Draft202012Validator:
         specification = specification_with(schema["$schema"])
@@ -252,7 +255,7 @@ def _broken_reference(schema: dict[str, Any]) -> str | None:
         for reference in (contents[key] for key in ("$ref", "$dynamicRef") if key in contents):
             try:
                 found = resolver.lookup(reference)
-                if id(found.contents) not in judged:  # it may lie where no schema is looked for
+                if id(found.contents) not in judged:  # may be where no subschema is expected
                     judged.add(id(found.contents))
                     validator.check_schema(found.contents)
                     todo.append((specification.create_resource(found.contents), found.resolver))

@@ -1,13 +1,13 @@
-"""Languages over bytes: what may truly come next, with no token table at all.
+"""Languages over bytes: which bytes may come next, without any token table.
 
-Two languages over bytes answer the same questions. `ByteGrammar` is llguidance itself over its
-byte tokenizer (one token a byte), so no builder's claim can reach it; being the engine under
-test, it shares that engine's faults. `byte_regex.ByteRegex` knows no engine: it judges every case
-whose independent checker is a literal or a pattern, so that the engine's own faults show too.
+There are two implementations. `ByteGrammar` is llguidance over its byte tokenizer (one token per
+byte). No builder's table affects it, but it shares the faults of the engine under test.
+`byte_regex.ByteRegex` uses no engine. It judges every case whose independent checker is a literal
+or a pattern, so that it also shows the engine's own faults.
 
-What a byte matcher cannot express is said and never guessed (`ByteGrammar.no_oracle`): a token
-reference (`<[5]>`, `<|name|>`) would mean the *byte* tokenizer's ids, and `max_tokens` would
-count bytes.
+Some grammars mean something else over bytes: a token reference (`<[5]>`, `<|name|>`) would mean ids
+of the *byte* tokenizer, and `max_tokens` would count bytes. `ByteGrammar.no_oracle` then holds the
+reason, and the grammar is not judged.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _BYTES = llguidance.LLTokenizer("byte")
 
 @dataclass(frozen=True)
 class ByteMatch:
-    """How far a text follows a language."""
+    """How much of a text a language accepts."""
 
     n_legal: int
-    """Bytes from the start that some legal text begins with."""
+    """Length in bytes of the longest prefix of the text with which some legal text begins."""
     complete: bool
-    """Whether the whole text is a legal text; `n_legal` is its length then."""
+    """Whether the whole text is legal; `n_legal` is then its length."""
 
 
 class State(Protocol):
-    """A language after a legal beginning."""
+    """A language after a legal prefix."""
 
     def fits(self, piece: list[int], /) -> int:
-        """How many of these bytes may come next."""
+        """The number of leading bytes of `piece` that the language allows next."""
         ...
 
     def complete(self) -> bool:
@@ -49,25 +49,25 @@ class State(Protocol):
 
 
 class Language(Protocol):
-    """A set of texts, asked byte by byte."""
+    """A set of texts, matched byte by byte."""
 
     def after(self, prefix: bytes) -> State | None:
-        """The state after `prefix`; None where it is no legal beginning."""
+        """The state after `prefix`; None if no text of the language begins with it."""
         ...
 
 
 class ByteGrammar:
-    """A grammar over single bytes, or the reason why there is none."""
+    """A grammar over single bytes, or the reason why it cannot be judged over bytes."""
 
     def __init__(self, grammar: str) -> None:
         self._start = llguidance.LLMatcher(_BYTES, grammar, log_level=0)
         inexpressible = _inexpressible(grammar)
         refused = self._start.get_error() or None
         self.error: str | None = None if inexpressible else refused
-        """Why the grammar does not compile. One that means something else over bytes may compile
-        where it counts: of that one nothing is said."""
+        """Why the grammar does not compile. None also for a grammar that means something else over
+        bytes: it may compile over the real tokenizer."""
         self.no_oracle: str | None = inexpressible or refused
-        """Why this grammar cannot be judged over bytes; None where it can."""
+        """Why this grammar cannot be judged over bytes; None if it can."""
 
     def after(self, prefix: bytes) -> State | None:
         """See `Language.after`."""
@@ -79,7 +79,7 @@ class ByteGrammar:
         return _GrammarState(matcher)
 
     def match(self, data: bytes) -> ByteMatch:
-        """How far `data` follows the grammar from its start."""
+        """How much of `data` the grammar accepts."""
         n_legal = self._start.deep_copy().validate_tokens(list(data))
         state = self.after(data) if n_legal == len(data) else None
         return ByteMatch(n_legal, complete=state is not None and state.complete())
@@ -87,7 +87,7 @@ class ByteGrammar:
 
 @cache
 def kept(grammar: str) -> ByteGrammar:
-    """The byte-level grammar of a fixed text, one object: judges know a language by identity."""
+    """The byte-level grammar of a text, cached: judges need the same object for the same text."""
     return ByteGrammar(grammar)
 
 
@@ -102,7 +102,7 @@ class _GrammarState:
 
 @dataclass(frozen=True)
 class Languages:
-    """A case's grammar over bytes, with the engine and, where there is one, without it."""
+    """A case's language over bytes: by the engine, and without it if possible."""
 
     grammar: ByteGrammar
     control: ByteRegex | None
@@ -114,7 +114,7 @@ class Languages:
 
 
 def engine_free(check: Check) -> ByteRegex | None:
-    """The language of a case by its independent checker; None where that is no pattern."""
+    """The language of a literal or pattern checker; None for other checkers."""
     try:
         match check:
             case Literal(text):
@@ -135,6 +135,6 @@ _UNSAYABLE = (
 
 
 def _inexpressible(grammar: str) -> str | None:
-    """Why a Lark grammar means something else over bytes; literals and comments do not count."""
+    """Why a Lark grammar means something else over bytes, or None; skips literals and comments."""
     bare = _QUOTED.sub(" ", grammar)
     return next((reason for found, reason in _UNSAYABLE if found.search(bare)), None)

@@ -1,7 +1,7 @@
-"""Suite files: from bytes to a document whose shape is right, or one paragraph that says why not.
+"""Suite files: parse a file and check its structure; errors are one paragraph.
 
-Two kinds: a file of `cases` and a file of `grammars` with strings. What the parts mean (whether a
-schema is one, whether a regex compiles) is not judged here but in `suites`.
+There are two kinds: a file of `cases`, and a file of `grammars` with strings. `suites` checks the
+content: whether a schema is valid, whether a regex compiles.
 """
 
 import json
@@ -32,7 +32,7 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def read(path: Path, shape: Validator) -> dict[str, Any]:
-    """The document in `path`, of the shape `CASE_FILE` or `STRING_FILE`; raises SuiteError."""
+    """The document in `path`, checked against `CASE_FILE` or `STRING_FILE`. Raises SuiteError."""
     with not_too_deep(path):
         document = _parse(path, _read(path))
         if (error := next(shape.iter_errors(document), None)) is not None:
@@ -42,7 +42,7 @@ def read(path: Path, shape: Validator) -> dict[str, Any]:
 
 @contextmanager
 def not_too_deep(path: Path) -> Generator[None, None, None]:
-    """A document nested deeper than Python can follow is the file's fault, at any step."""
+    """Turn a RecursionError from a deeply nested document into a SuiteError."""
     try:
         yield
     except RecursionError:
@@ -53,9 +53,9 @@ def not_too_deep(path: Path) -> Generator[None, None, None]:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML cut down to what JSON can say: `on`, `12:30` and dates stay text; no aliases or tags."""
+    """YAML with JSON's values only: `on`, `12:30` and dates stay text; no aliases or tags."""
 
-    yaml_implicit_resolvers = {}  # noqa: RUF012  # filled below, in PyYAML's own way
+    yaml_implicit_resolvers = {}  # noqa: RUF012  # filled below through PyYAML's own method
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         event = cast(yaml.Event, self.peek_event())  # pyright: ignore[reportUnknownMemberType]
@@ -102,7 +102,7 @@ def _read(path: Path) -> bytes:
 
 
 def _parse(path: Path, data: bytes) -> Any:
-    """The document as JSON values, all of whose text can be written as UTF-8."""
+    """The document as JSON values; all its text can be encoded as UTF-8."""
     try:
         if path.suffix == ".json":
             document = strict_json(data)
@@ -123,12 +123,12 @@ def _parse(path: Path, data: bytes) -> Any:
     except (yaml.YAMLError, ValueError) as error:
         kind = "JSON" if path.suffix == ".json" else "YAML"
         reason = " ".join(str(error).split())
-        raise SuiteError(f"{path}: is not {kind} that can be read: {reason}.") from None
+        raise SuiteError(f"{path}: is not valid {kind}: {reason}.") from None
     return document
 
 
 # ── the document's shape ────────────────────────────────────────────────────────────────────────
-# A leaf's description completes "it must be …" in an error message.
+# The description of a leaf completes "it must be …" in an error message.
 
 
 def _leaf(words: str, **schema: Any) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _leaf(words: str, **schema: Any) -> dict[str, Any]:
 
 
 def _mapping(required: str, optional: str = "", /, **properties: dict[str, Any]) -> dict[str, Any]:
-    """A mapping with these keys and no others; `required` and `optional` name them."""
+    """The schema of a mapping with exactly the keys that `required` and `optional` name."""
     assert properties.keys() == {*required.split(), *optional.split()}
     words = f"a mapping with {', '.join(properties)}"
     keys = {"additionalProperties": False, "required": required.split(), "properties": properties}
@@ -144,7 +144,7 @@ def _mapping(required: str, optional: str = "", /, **properties: dict[str, Any])
 
 
 def _one_of(**properties: dict[str, Any]) -> dict[str, Any]:
-    """A mapping with exactly one of these keys."""
+    """The schema of a mapping with exactly one of these keys."""
     words = f"a mapping with exactly one of {', '.join(properties)}"
     keys = {"additionalProperties": False, "properties": properties}
     return _leaf(words, type="object", **keys, minProperties=1, maxProperties=1)
@@ -173,7 +173,7 @@ _STRING = _leaf(
 
 
 def _file(**entries: dict[str, Any]) -> Validator:
-    """A whole file: its name, what it is about, and one list of entries."""
+    """The validator of a whole file: its name, its description, and one list of entries."""
     ((key, entry),) = entries.items()
     several = _leaf(f"a list of at least one {key[:-1]}", type="array", minItems=1, items=entry)
     shape = _mapping(f"suite about {key}", suite=_NAME, about=_TEXT, **{key: several})
@@ -208,7 +208,7 @@ STRING_FILE = _file(
 
 
 def _place(error: ValidationError, document: Any) -> str:
-    """Where in the file: `cases/0/grammar/lark` as "case 'founding' (number 1), grammar.lark: "."""
+    """The place of an error, for example "case 'founding' (number 1), grammar.lark: "."""
     path = list(error.absolute_path)
     where: list[str] = []
     if len(path) > 1:  # inside the list of entries
@@ -225,7 +225,7 @@ def _place(error: ValidationError, document: Any) -> str:
 
 
 def _explain(error: ValidationError) -> str:
-    """What is wrong at this place, and what is allowed there."""
+    """What is wrong, and what is allowed at this place."""
     shape = cast(dict[str, Any], error.schema)
     value = cast(Any, error.instance)
     match error.validator:

@@ -1,6 +1,6 @@
-"""Suites: which prompt, which grammar and which independent checker; read from `datasets/`.
+"""Suites: prompts with their grammars and independent checkers, read from `datasets/`.
 
-A suite file is YAML (or JSON, by its suffix) that a person can read:
+A suite file is YAML, or JSON if its suffix is `.json`:
 
     suite: forced_literal
     about: one line
@@ -8,13 +8,13 @@ A suite file is YAML (or JSON, by its suffix) that a person can read:
       - id: founding
         prompt: "Hello"
         grammar: {lark: 'start: "The quick brown fox"'}  # or json: a JSON Schema
-        check: {literal: "The quick brown fox"}  # or regex: or json:; json: true is the grammar's
+        check: {literal: "The quick brown fox"}  # or regex: or json:; json: true: the grammar's
         max_tokens: 64  # optional
-        invalid_grammar: false  # optional: meant not to compile
-        stress: false  # optional: may exceed the engine's limits
-        tokens: [1, 2]  # optional: ids to take first, as far as the mask allows them
+        invalid_grammar: false  # optional: true if it must not compile
+        stress: false  # optional: true if it may exceed the engine's limits
+        tokens: [1, 2]  # optional: ids to sample first, as long as the mask allows them
 
-A second kind has no prompts: grammars, each with strings it must accept and strings it must not.
+A second kind has no prompts. It has grammars, each with strings it must accept and must reject:
 
     suite: strings
     about: one line
@@ -25,9 +25,8 @@ A second kind has no prompts: grammars, each with strings it must accept and str
         reject: ["hello", " hello world"]
         regex: hello world  # optional: a Python regex on bytes that says the same as the grammar
 
-Every fault of a file is a `SuiteError` of one paragraph that names the file, the case and the
-field, and says what is allowed. Whether a Lark grammar compiles only an engine can tell: here it
-is kept as text, and this module knows no engine.
+A fault in a file raises `SuiteError`: one paragraph that names the file, the case and the field,
+and says what is allowed. This module knows no engine, so it does not compile Lark grammars.
 """
 
 import json
@@ -68,9 +67,10 @@ __all__ = [
 
 
 def load_named(name: str, folder: Path) -> Suite:
-    """Load `<folder>/<name>.yaml` (or .yml, .json); a name that is not there lists those that are.
+    """Load `<folder>/<name>.yaml` (or .yml, .json).
 
-    The file's own `suite:` must be `name`, because tables and commands use one for the other.
+    The file's `suite:` must equal `name`, because tables show the one and commands take the other.
+    Raises SuiteError; for an unknown name it lists the known ones.
     """
     for suffix in suite_file.SUFFIXES if re.fullmatch(r"[a-z0-9_]+", name) else ():
         if (path := folder / f"{name}{suffix}").exists():
@@ -86,7 +86,7 @@ def load_named(name: str, folder: Path) -> Suite:
 
 
 def load(path: Path) -> Suite:
-    """Read, check and build the suite in `path`; raises SuiteError and nothing else."""
+    """Read, check and build the suite in `path`. Raises only SuiteError."""
     document = suite_file.read(path, suite_file.CASE_FILE)
     with suite_file.not_too_deep(path):
         entries = _entries(path, "case", document["cases"])
@@ -96,7 +96,7 @@ def load(path: Path) -> Suite:
 
 
 def load_strings(path: Path) -> StringSuite:
-    """Read, check and build the suite of strings in `path`; raises SuiteError and nothing else."""
+    """Read, check and build the suite of strings in `path`. Raises only SuiteError."""
     document = suite_file.read(path, suite_file.STRING_FILE)
     with suite_file.not_too_deep(path):
         entries = _entries(path, "grammar", document["grammars"])
@@ -108,12 +108,12 @@ def load_strings(path: Path) -> StringSuite:
 def _entries(
     path: Path, noun: str, raws: Sequence[dict[str, Any]]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each entry of a file, with the words that begin an error message about it."""
+    """Each entry of a file, with the start of any error message about it."""
     seen: set[str] = set()
     for number, raw in enumerate(raws, start=1):
         where = f"{path}: {noun} {raw['id']!r} (number {number}), "
         if raw["id"] in seen:
-            raise SuiteError(f"{where}id: an earlier {noun} has it; each needs one of its own.")
+            raise SuiteError(f"{where}id: an earlier {noun} has the same id; ids must be unique.")
         seen.add(raw["id"])
         yield where, raw
 
@@ -122,7 +122,7 @@ def _entries(
 
 
 def _case(where: str, suite: str, raw: dict[str, Any]) -> Case:
-    """Build one case whose shape is right; `where` begins every error message."""
+    """Build one case of valid structure; `where` begins every error message."""
     invalid: bool = raw.get("invalid_grammar", False)
     grammar = _grammar(where, raw["grammar"], invalid)
     limit = int(raw.get("max_tokens", DEFAULT_MAX_TOKENS))
@@ -154,7 +154,7 @@ def _grammar(where: str, raw: dict[str, Any], invalid: bool = False) -> Grammar:
     schema: dict[str, Any] | None = raw.get("json")
     if schema is None:
         if "\0" in raw["lark"]:
-            raise SuiteError(f"{where}grammar.lark: holds a NUL, which ends a text in C.")
+            raise SuiteError(f"{where}grammar.lark: contains a NUL character, which C cannot pass.")
         return Grammar("lark", raw["lark"])
     if not invalid and (reason := schema_fault(schema)):
         raise SuiteError(f"{where}grammar.json: {reason}.")
@@ -168,7 +168,7 @@ def _check(kind: str, wanted: Any) -> Check:
 
 
 def _string_grammar(where: str, suite: str, raw: dict[str, Any]) -> StringGrammar:
-    """Build one grammar with strings whose shape is right."""
+    """Build one grammar with strings, of valid structure."""
     grammar = _grammar(where, raw["grammar"])
     regex: str | None = raw.get("regex")
     if regex is not None and (reason := fault(Pattern(regex))):
@@ -182,7 +182,10 @@ def _string_grammar(where: str, suite: str, raw: dict[str, Any]) -> StringGramma
 def _strings(
     where: str, side: OneOf["accept", "reject"], raw: dict[str, Any], earlier: dict[bytes, str]
 ) -> tuple[bytes, ...]:
-    """One list of strings as bytes: none given `earlier`, and the regex agrees with each."""
+    """One list of strings as bytes.
+
+    Raises SuiteError if a string is in `earlier` or the regex does not agree with it.
+    """
     strings: list[bytes] = []
     for number, item in enumerate(raw[side], start=1):
         here = f"{side} number {number}"

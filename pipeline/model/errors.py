@@ -1,37 +1,37 @@
-"""What can go wrong, by the step that meets it, and what the user is told.
+"""The errors of each step, and how each one ends.
 
 | step                         | error             | ends as                          |
 |------------------------------|-------------------|----------------------------------|
 | reading the command line     | `ConfigError`     | exit 2                           |
 | finding or fetching a file   | `SourceError`     | exit 2                           |
 | reading a suite file         | `SuiteError`      | exit 2                           |
-| writing the results folder   | `ResultsError`    | exit 2; `resume=RUN` goes on     |
-| resuming a run that differs  | `ResultsError`    | exit 2, the difference named     |
+| writing the results folder   | `ResultsError`    | exit 2; `resume=RUN` continues   |
+| resuming a run that differs  | `ResultsError`    | exit 2, with the difference      |
 | reading a run's tables       | `TablesError`     | exit 2                           |
-| pairing two sides            | `CompareError`    | exit 2                           |
+| comparing two sides          | `CompareError`    | exit 2                           |
 | building the report          | `ReportError`     | exit 2                           |
-| loading a GGUF (worker)      | `LoadRefused`     | exit 2, or in a multirun the     |
+| loading a GGUF (worker)      | `LoadRefused`     | exit 2; in a multirun the        |
 |                              | → `InputRefused`  | verdict `load_refused`           |
 | building a token table       | `BuilderRefused`  | verdict `builder_refused`        |
-| death of the native process  | none is raised    | tried again apart; what dies     |
-|                              |                   | twice: `crashed` or `timeout`    |
-| garbage from the worker      | `Garbage`         | as a death                       |
-| a limit of time or budget    | none is raised    | verdict `timeout`                |
-| Ctrl-C, SIGTERM              | KeyboardInterrupt | tables of what was done, a       |
+| the native process crashes   | none              | retried alone; after a second    |
+|                              |                   | crash `crashed` or `timeout`     |
+| malformed worker message     | `Garbage`         | same as a crash                  |
+| a time limit is reached      | none              | verdict `timeout`                |
+| Ctrl-C, SIGTERM              | KeyboardInterrupt | tables of the finished units, a  |
 |                              |                   | manifest `interrupted`, exit 130 |
-|                              |                   | or 143; `resume=RUN` goes on     |
+|                              |                   | or 143; `resume=RUN` continues   |
 
-An error a user can cause carries one paragraph: what is wrong, where, and what to do next.
-It is printed without a traceback.
+The message of an error that a user can cause is one paragraph: what is wrong, where, and what to
+do next. It is printed without a traceback.
 """
 
 
 class PipelineError(Exception):
-    """An error a user can cause and mend; its text is shown as it is."""
+    """An error that a user can cause and fix; its text is shown unchanged."""
 
 
 class ConfigError(PipelineError):
-    """The command line or a file under `conf/` asks for something that does not exist or fit."""
+    """The command line or a file under `conf/` has an unknown, invalid or contradictory value."""
 
 
 class SourceError(PipelineError):
@@ -39,7 +39,7 @@ class SourceError(PipelineError):
 
 
 class SuiteError(PipelineError):
-    """A suite file is not what a suite file must be."""
+    """A suite file or a collection cannot be read, or its content is not valid."""
 
 
 class ResultsError(PipelineError):
@@ -51,7 +51,10 @@ class TablesError(PipelineError):
 
 
 class CompareError(PipelineError):
-    """Two sides that must not be compared: not there, not whole, or not alike."""
+    """Two sides cannot be compared: one is missing or incomplete, or they must agree and do not.
+
+    They must agree in suites, vocabulary, model and settings, unless `allow` names these.
+    """
 
 
 class ReportError(PipelineError):
@@ -59,11 +62,11 @@ class ReportError(PipelineError):
 
 
 class InputRefused(PipelineError):
-    """A worker could not use what it was given; raised in the parent, in the worker's words."""
+    """A worker could not use its input; raised in the parent with the worker's message."""
 
 
 class LoadRefused(Exception):
-    """llama.cpp refused a GGUF; the text is its own last message."""
+    """llama.cpp refused a GGUF; the text is its last log messages."""
 
 
 class BuilderRefused(Exception):
@@ -72,4 +75,4 @@ class BuilderRefused(Exception):
     def __init__(self, why: str, made_by: str = "") -> None:
         super().__init__(why)
         self.made_by = made_by
-        """The released package and its version, where it is known."""
+        """The released package and its version; empty if unknown."""

@@ -1,8 +1,8 @@
-"""Things of one kind by name: builders, engines, layouts, targets, pages of the report.
+"""Registries of builders, engines, layouts, targets and pages of the report, by name.
 
-Each is a class in a file of the packages that its registry searches, and is imported when it is
-asked for. `xgrammar_auto` is looked for in `xgrammar_auto.py`, then in `xgrammar.py`: what belongs
-to one library may share a file.
+Each entry is a class in one of the packages that the registry searches. Its file is imported on
+first use. For `xgrammar_auto` the registry tries `xgrammar_auto.py`, then `xgrammar.py`, so that
+the classes of one library can share a file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T", bound=_Named)
 
 
 class Registry(Generic[T]):
-    """The things of one kind that the files of some packages register."""
+    """Instances of the classes that the files of some packages register, by name."""
 
     def __init__(self, kind: str, *packages: str) -> None:
         """`kind` is what one of them is called; `packages` are full names of packages."""
@@ -31,15 +31,15 @@ class Registry(Generic[T]):
         self._known: dict[str, T] = {}
 
     def register(self, kind: type[T]) -> type[T]:
-        """Class decorator: make one of these known under its name."""
+        """Class decorator: register an instance of the class under its `name`."""
         made = kind()
         self._known[made.name] = made
         return kind
 
     def get(self, name: str) -> T:
-        """The one of that name; its file is imported on first use, and no other.
+        """The instance with that name. Imports its file on first use, and no other file.
 
-        Raises ConfigError where there is none.
+        Raises ConfigError for an unknown name.
         """
         if name not in self._known:
             files = self._files()
@@ -48,11 +48,11 @@ class Registry(Generic[T]):
                 importlib.import_module(files[stem])
         if name not in self._known:
             known = ", ".join(self.names())
-            raise ConfigError(f"There is no {self._kind} {name!r}; there are {known}.")
+            raise ConfigError(f"Unknown {self._kind} {name!r}; choose from {known}.")
         return self._known[name]
 
     def names(self) -> list[str]:
-        """The names of all, sorted; imports every file."""
+        """All registered names, sorted; imports every file."""
         for module in self._files().values():
             importlib.import_module(module)
         return sorted(self._known)

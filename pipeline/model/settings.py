@@ -46,9 +46,9 @@ def _misfits(key: str, value: Any, limits: Any) -> Iterator[str]:
         for word in [value] if one else cast(Iterable[Any], value):
             if word not in known:
                 named = f"{key}={word}" if one else f"{key}: {word!r}"
-                yield f"{named} is not known; there is {', '.join(known)}."
+                yield f"{named} is not known; choose from {', '.join(known)}."
     least, most = limits.get("least"), limits.get("most")
     if least is not None and value < least:
-        yield f"{key}={value} is too small; the least is {least}."
+        yield f"{key}={value} is too small; the minimum is {least}."
     if most is not None and value > most:
-        yield f"{key}={value} is too large; the most is {most}."
+        yield f"{key}={value} is too large; the maximum is {most}."

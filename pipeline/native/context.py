@@ -1,4 +1,4 @@
-"""llama.cpp's contexts through ctypes: several sequences decoded in batches, and their logits."""
+"""llama.cpp's contexts through ctypes: decode several sequences in batches and read logits."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _decode = bind("llama_decode", I32, VOID, _c.llama_batch)
 _get_logits = bind("llama_get_logits", VOID, VOID)
 
 MAX_SEQ = 256
-"""Sequences that a context can hold at most (`LLAMA_MAX_SEQ`)."""
+"""Largest number of sequences in a context (`LLAMA_MAX_SEQ`)."""
 
 Entry = tuple[int, int, int, bool]
-"""One token of a batch: its id, its position, its sequence, whether its logits are wanted."""
+"""One token of a batch: (id, position, sequence, whether to compute logits)."""
 
 
 class Context:
-    """A `llama_context` of `n_seq` sequences, each with `n_ctx_seq` cells of its own.
+    """A `llama_context` of `n_seq` sequences with `n_ctx_seq` cache cells each.
 
-    `kv_unified=False` and a pinned flash-attention setting give a sequence the same tokens in a
-    batch as alone. Flash attention is what a GPU's other kernels are measured against; on a CPU
-    it is slower for short texts.
+    `kv_unified=False` and a fixed flash-attention setting make a sequence produce the same tokens
+    in a batch as alone. On a GPU use flash attention; on a CPU it is slower for short texts. Raises
+    `LoadRefused` if llama.cpp cannot create the context.
     """
 
     def __init__(
@@ -61,48 +61,52 @@ class Context:
         self._batch = _Batch(self.n_batch)
 
     def decode(self, entries: Sequence[Entry]) -> npt.NDArray[np.float32]:
-        """Decode (token, position, sequence, wants logits) entries in one batch.
+        """Decode the entries in one batch.
 
-        Returns the logits of the entries that want them, in order, shape (n_wanted, n_vocab): a
-        view that is stale after the next decode. Other threads run meanwhile. Raises RuntimeError
-        with the return code of `llama_decode`, ValueError for more entries than `n_batch`.
+        Returns the logits of the entries that ask for them, in order, shape (n_wanted, n_vocab).
+        The array is a view, valid until the next decode. Releases the GIL meanwhile. Raises
+        RuntimeError with the return code of `llama_decode`, or ValueError if there are no entries
+        or more than `n_batch`.
         """
         if not 0 < len(entries) <= self.n_batch:
             raise ValueError(f"a batch holds 1 to {self.n_batch} tokens, not {len(entries)}")
         n_wanted = self._batch.fill(entries)
         code = _decode(self._handle, self._batch.struct)
         if code != 0:
-            raise RuntimeError(f"llama_decode answered {code} ({last_words()})")
+            raise RuntimeError(f"llama_decode returned {code} ({last_words()})")
         if not n_wanted:
             return np.empty((0, self.n_vocab), np.float32)
         address = _get_logits(self._handle)
         if not address:
-            raise RuntimeError(f"no logits for the {n_wanted} entries that want them")
+            raise RuntimeError(f"llama.cpp returned no logits for {n_wanted} entries")
         rows = (ctypes.c_float * (n_wanted * self.n_vocab)).from_address(address)
         return np.ctypeslib.as_array(rows).reshape(n_wanted, self.n_vocab)
 
     def copy(self, source: int, target: int) -> None:
-        """Make sequence `target` equal to `source` (`llama_memory_seq_cp`, whole)."""
+        """Copy all of sequence `source` to sequence `target` (`llama_memory_seq_cp`)."""
         _c.llama_memory_seq_cp(self._memory, source, target, -1, -1)  # pyright: ignore
 
     def keep(self, sequence: int, n: int) -> bool:
-        """Forget all but the first `n` tokens; False where the model's memory cannot (recurrent
-        ones), and the sequence must be cleared."""
+        """Remove all but the first `n` tokens of a sequence (`llama_memory_seq_rm`).
+
+        False if the model's memory does not support that, as in recurrent models: the sequence must
+        then be cleared.
+        """
         return bool(_c.llama_memory_seq_rm(self._memory, sequence, n, -1))  # pyright: ignore
 
     def clear(self, sequence: int) -> None:
-        """Forget a sequence."""
+        """Remove all tokens of a sequence."""
         _c.llama_memory_seq_rm(self._memory, sequence, -1, -1)  # pyright: ignore
 
     def close(self) -> None:
-        """Free the context; harmless when done twice."""
+        """Free the context; a second call does nothing."""
         if self._handle:
             _c.llama_free(self._handle)  # pyright: ignore
             self._handle = None
 
 
 class _Batch:
-    """A `llama_batch` over arrays of our own, filled by column and not by token."""
+    """A `llama_batch` over numpy arrays, filled column by column."""
 
     def __init__(self, room: int) -> None:
         self._columns = np.zeros((3, room), np.int32)  # token, position, sequence
@@ -110,7 +114,7 @@ class _Batch:
         self._n_seq_id = np.ones(room, np.int32)
         sequences = self._columns[2]
         step = sequences.itemsize * np.arange(room, dtype=np.uintp)
-        self._seq_id = step + np.uintp(sequences.ctypes.data)  # one pointer a token
+        self._seq_id = step + np.uintp(sequences.ctypes.data)  # one pointer per token
         self.struct = _c.llama_batch()
         integers = ctypes.POINTER(I32)
         for name, column, kind in (
@@ -123,7 +127,7 @@ class _Batch:
             setattr(self.struct, name, ctypes.cast(column.ctypes.data, kind))
 
     def fill(self, entries: Sequence[Entry]) -> int:
-        """Write the entries in; how many want logits."""
+        """Write the entries into the batch; returns how many ask for logits."""
         n = len(entries)
         table = np.array(entries, np.int32)
         self._columns[:, :n] = table[:, :3].T

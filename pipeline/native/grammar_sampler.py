@@ -13,9 +13,9 @@ from .llama import Model, last_words
 
 
 class GrammarSampler:
-    """llama.cpp's grammar sampler over a GBNF text. Raises ValueError where it does not parse.
+    """llama.cpp's grammar sampler for a GBNF text. Raises ValueError if the text does not parse.
 
-    `accept` throws, which ends the process, for a token that the mask refuses.
+    `accept` of a token that the mask does not allow throws in C++ and ends the process.
     """
 
     def __init__(self, model: Model, grammar: str) -> None:
@@ -29,7 +29,7 @@ class GrammarSampler:
         weakref.finalize(self, _c.llama_sampler_free, handle)  # pyright: ignore
 
     def mask(self) -> bytes:
-        """The allowed tokens, one bit an id, least significant first, in whole 32-bit words."""
+        """The allowed tokens: one bit per id, least significant bit first, in 32-bit words."""
         n_tokens = self._model.vocab.n_tokens
         data = np.zeros(n_tokens, [("id", np.int32), ("logit", np.float32), ("p", np.float32)])
         data["id"] = np.arange(n_tokens)
@@ -45,11 +45,11 @@ class GrammarSampler:
         return np.packbits(bits, bitorder="little").tobytes()
 
     def accept(self, token: int) -> None:
-        """Advance by a token that the mask allows."""
+        """Advance by one token, which the mask must allow."""
         _c.llama_sampler_accept(self._handle, token)  # pyright: ignore
 
     def clone(self) -> GrammarSampler:
-        """A sampler of its own in the same state."""
+        """An independent copy in the same state."""
         twin = GrammarSampler.__new__(GrammarSampler)
         twin._adopt(self._model, _c.llama_sampler_clone(self._handle))  # pyright: ignore
         return twin

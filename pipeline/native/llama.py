@@ -1,8 +1,7 @@
-"""llama.cpp through ctypes: its vocabularies and models, as owning handles (use
-`contextlib.closing`), and nothing else.
+"""llama.cpp's vocabularies and models through ctypes, as owning handles (use `contextlib.closing`).
 
-Imported in worker processes only: llama.cpp aborts the process on many bad inputs, among them ids
-out of range, a batch larger than `n_batch`, and any tokenization on a vocabulary-only "none" file.
+Imported in worker processes only. llama.cpp aborts the process on many bad inputs: ids out of
+range, a batch larger than `n_batch`, any tokenization with a vocabulary-only "none" file.
 
 Sources: `include/llama.h` and `src/llama-vocab.cpp` of the llama.cpp that llama-cpp-python carries.
 """
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# ggml's asserts run gdb unless told not to; its output would fill the pipe to the parent.
+# By default ggml's asserts run gdb, whose output would fill the pipe to the parent.
 os.environ.setdefault("GGML_NO_BACKTRACE", "1")
 
 import llama_cpp.llama_cpp as _c
@@ -32,7 +31,7 @@ _BOOL = ctypes.c_bool
 
 
 def bind(name: str, restype: Any, *argtypes: Any) -> Any:
-    """A private prototype of a llama.h function, so that hot loops pay no conversion."""
+    """A llama.h function with its own ctypes prototype, so that hot loops convert no arguments."""
     function = _c._lib[name]  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType]
     function.restype = restype
     function.argtypes = list(argtypes)
@@ -58,12 +57,12 @@ _adds = {name: bind(f"llama_vocab_get_add_{name}", _BOOL, VOID) for name in ("bo
 _meta = bind("llama_model_meta_val_str", I32, VOID, ctypes.c_char_p, VOID, ctypes.c_size_t)
 
 PIECE_LIMIT = 1024
-"""Bytes of one piece above which llama.cpp's llguidance bridge aborts (`max_token` there)."""
+"""Longest piece in bytes; above it llama.cpp's llguidance bridge aborts (`max_token` there)."""
 
 _AMX = "AMX_INT8 = 1"
-"""How `system_info` says that quantized weights are multiplied by AMX. Compilers such as GCC 12
-drop most of the tile configuration, and llama.cpp then dies of SIGSEGV at its first batch
-(llama.cpp's issue 20824, pull request 26954). So weights are never laid out for AMX."""
+"""The part of `system_info` that says llama.cpp multiplies quantized weights with AMX. Compilers
+such as GCC 12 drop most of the tile configuration, and llama.cpp then crashes with SIGSEGV at its
+first batch (llama.cpp issue 20824, pull request 26954). So weights are never laid out for AMX."""
 
 _log_tail: deque[str] = deque(maxlen=20)
 
@@ -75,33 +74,33 @@ def _keep_log(level: int, text: bytes, _: Any) -> None:
 
 
 def start() -> None:
-    """Start the backend once per process; its log is kept in memory, not printed."""
+    """Start the backend; call it once per process. Its log is kept in memory, not printed."""
     _c.llama_log_set(_keep_log, ctypes.c_void_p(0))  # pyright: ignore
     _c.llama_backend_init()
 
 
 def last_words() -> str:
-    """The latest warnings and errors of llama.cpp, newest last."""
+    """The last four warnings and errors that llama.cpp logged, newest last."""
     return " | ".join(line for line in list(_log_tail)[-4:] if line)
 
 
 def library_path() -> Path:
-    """The shared library in use."""
+    """The path of the llama.cpp shared library in use."""
     return Path(_c._lib._name)  # pyright: ignore
 
 
 def can_offload() -> bool:
-    """Whether this llama.cpp was built for a GPU and finds one."""
+    """Whether this llama.cpp was built with GPU support and finds a GPU."""
     return bool(_c.llama_supports_gpu_offload())
 
 
 def system_info() -> str:
-    """What llama.cpp says of its build and the processor."""
+    """llama.cpp's description of its build and the processor (`llama_print_system_info`)."""
     return bytes(_c.llama_print_system_info()).decode("utf-8", "replace").strip()
 
 
 class Vocab:
-    """The `llama_vocab` of a loaded model; lives as long as its `Model`."""
+    """The `llama_vocab` of a loaded model; valid as long as its `Model` is open."""
 
     def __init__(self, handle: int, file: Path) -> None:
         self._handle = handle
@@ -122,11 +121,11 @@ class Vocab:
         return int(_special[name](self._handle))
 
     def adds(self, name: str) -> bool:
-        """Whether `add_special` puts the `bos` in front, or the `eos` behind."""
+        """Whether `add_special` adds this token: `bos` at the start or `eos` at the end."""
         return bool(_adds[name](self._handle))
 
     def texts(self) -> list[bytes]:
-        """Each token's text as the file spells it, escapes and all (`llama_vocab_get_text`)."""
+        """Each token's text as in the file, with its escapes (`llama_vocab_get_text`)."""
         handle = self._handle
         return [_get_text(handle, i) for i in range(self.n_tokens)]
 
@@ -141,7 +140,7 @@ class Vocab:
         return np.array([_get_attr(handle, i) for i in range(self.n_tokens)], np.uint32)
 
     def end_of_generation(self) -> list[int]:
-        """Every id on which llama.cpp's runtimes stop (`llama_vocab_is_eog`)."""
+        """Every id at which llama.cpp's runtimes stop (`llama_vocab_is_eog`)."""
         handle = self._handle
         return [i for i in range(self.n_tokens) if _is_eog(handle, i)]
 
@@ -157,7 +156,10 @@ class Vocab:
         return out
 
     def piece(self, token: int, *, special: bool) -> bytes:
-        """The bytes llama.cpp renders for one id; control tokens are empty unless `special`."""
+        """The bytes that llama.cpp renders for one id; control tokens are empty unless `special`.
+
+        Raises IndexError for an id out of range.
+        """
         self._check(token)
         return self._sized(
             lambda p, n: _token_to_piece(self._handle, token, p, n, 0, special),
@@ -166,7 +168,7 @@ class Vocab:
     def detokenize_each(self, *, special: bool) -> list[bytes]:
         """`llama_detokenize` of every id alone, as llama.cpp's llguidance bridge calls it.
 
-        Several builders want it, so it is kept; it is not to be changed.
+        Several builders use the list, so it is cached; do not modify it.
         """
         if special in self._detokenized:
             return self._detokenized[special]
@@ -182,7 +184,10 @@ class Vocab:
         return out
 
     def detokenize(self, tokens: Sequence[int], *, special: bool) -> bytes:
-        """`llama_detokenize(remove_special=false, unparse_special=special)`."""
+        """`llama_detokenize(remove_special=false, unparse_special=special)`.
+
+        Raises IndexError for an id out of range.
+        """
         for token in tokens:
             self._check(token)
         ids = (I32 * len(tokens))(*tokens)
@@ -193,7 +198,7 @@ class Vocab:
         )
 
     def tokenize(self, data: bytes, *, add_special: bool, parse_special: bool) -> list[int]:
-        """`llama_tokenize`. It throws, which ends the process, where a byte has no token."""
+        """`llama_tokenize`. If a byte has no token, it throws in C++ and ends the process."""
         room = len(data) + 16
         while True:
             ids = (I32 * room)()
@@ -216,7 +221,7 @@ class Vocab:
 
 
 class Model:
-    """A loaded GGUF; `vocab_only` reads no tensors. Raises `LoadRefused` with llama.cpp's words."""
+    """A loaded GGUF; `vocab_only` reads no tensors. Raises `LoadRefused` with llama.cpp's log."""
 
     def __init__(self, path: Path, *, vocab_only: bool, n_gpu_layers: int = 0) -> None:
         params = _c.llama_model_default_params()
@@ -239,14 +244,14 @@ class Model:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of key and value cache for one token, in 16-bit floats."""
+        """Bytes that the key-value cache needs for one token, with 16-bit floats."""
         arch = self.meta("general.architecture")
         head = self.meta(f"{arch}.attention.key_length")
         width = int(head) if head else _n_embd(self.handle) // max(_n_head(self.handle), 1)
         return 2 * 2 * _n_layer(self.handle) * _n_head_kv(self.handle) * width
 
     def meta(self, key: str) -> str | None:
-        """A metadata value of the file as text, None where the key is absent."""
+        """A metadata value of the file as text; None if the key is absent."""
         room = 4096
         while True:
             buffer = ctypes.create_string_buffer(room)
@@ -256,19 +261,19 @@ class Model:
             room = n + 1
 
     def close(self) -> None:
-        """Free the model; harmless when done twice."""
+        """Free the model; a second call does nothing."""
         if self._handle:
             _c.llama_model_free(self._handle)  # pyright: ignore
             self._handle = None
 
 
 def high_level(file: str) -> Any:
-    """llama-cpp-python's own `Llama` of a file's vocabulary, for libraries that take one."""
+    """llama-cpp-python's `Llama` with the vocabulary of a file, for libraries that need one."""
     from llama_cpp import Llama
 
     return Llama(file, vocab_only=True, verbose=False)
 
 
 def vocab_of(wrapper: Any) -> Any:
-    """The `llama_vocab *` in a `Llama`, for libraries that take that; lives as long as it."""
+    """The `llama_vocab *` of a `Llama`, for libraries that need it; valid while `wrapper` lives."""
     return _c.llama_model_get_vocab(wrapper.model)

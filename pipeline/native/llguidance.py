@@ -1,8 +1,8 @@
-"""llguidance's C interface through ctypes: owning handles, and nothing else.
+"""llguidance's C interface through ctypes, as owning handles.
 
-The `llguidance` wheel's extension module exports the same C functions that llama.cpp's bridge
-links against (`parser/llguidance.h`), so a token table goes in here exactly as it does there,
-through `LlgTokenizerInit`.
+The extension module of the `llguidance` wheel exports the C functions that llama.cpp's bridge links
+against (`parser/llguidance.h`). So a token table is passed as the bridge passes it, through
+`LlgTokenizerInit`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ..model.errors import BuilderRefused
 
 _NO_TOKEN = 0xFFFFFFFF
-"""How "no such token" looks once llama.cpp's -1 is stored in an `LlgToken`."""
+"""llama.cpp's -1 ("no such token") when stored in an `LlgToken`."""
 
 _TokenizeFn = ctypes.CFUNCTYPE(
     ctypes.c_size_t,
@@ -33,7 +33,7 @@ _TokenizeFn = ctypes.CFUNCTYPE(
 
 
 class _TokenizerInit(ctypes.Structure):
-    """`LlgTokenizerInit` (version 1, the one the bridge fills in)."""
+    """`LlgTokenizerInit` (version 1, which the bridge uses)."""
 
     _fields_ = (
         ("vocab_size", ctypes.c_uint32),
@@ -78,9 +78,9 @@ class _ConstraintInit(ctypes.Structure):
 
 
 def library_path() -> Path:
-    """The shared library in use: the one a worker was told, else that of the installed wheel.
+    """The shared library in use: `$BYTE_EXACT_LLGUIDANCE_LIB`, else the one in the wheel.
 
-    Nothing is imported to find it.
+    Does not import llguidance. Raises ImportError if it is not installed.
     """
     if told := os.environ.get("BYTE_EXACT_LLGUIDANCE_LIB"):
         return Path(told)
@@ -121,16 +121,16 @@ _ff_tokens = _bind("llg_matcher_compute_ff_tokens", _I32, _P, _P, _SIZE)
 
 
 def version() -> str:
-    """What the library says it is, such as `llguidance@1.9.1 derivre@…`."""
+    """The library's version text, such as `llguidance@1.9.1 derivre@…`."""
     return bytes(_version()).decode()
 
 
 class Tokenizer:
-    """An `LlgTokenizer`; raises `BuilderRefused` with llguidance's message.
+    """An `LlgTokenizer`. Raises `BuilderRefused` with llguidance's message.
 
-    `token_bytes` holds one entry per id, special tokens already behind their 0xFF marker.
-    With `tokenize` None llguidance tokenizes greedily (`use_approximate_greedy_tokenize_fn`)
-    and never forces tokens.
+    `token_bytes` has one entry per id; special tokens already begin with their 0xFF marker. If
+    `tokenize` is None, llguidance tokenizes greedily (`use_approximate_greedy_tokenize_fn`) and
+    never forces tokens.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Tokenizer:
         lens = np.fromiter(map(len, token_bytes), np.uint32, self.n_tokens)
         arena = b"".join(token_bytes)
         self._tokenize = tokenize
-        # The callback must live as long as the tokenizer: llguidance keeps the bare pointer.
+        # The callback must live as long as the tokenizer: llguidance keeps only a pointer to it.
         self._callback = _TokenizeFn(self._call) if tokenize else _TokenizeFn()
         init = _TokenizerInit(
             vocab_size=self.n_tokens,
@@ -165,7 +165,7 @@ class Tokenizer:
         try:
             assert self._tokenize is not None
             ids = self._tokenize(ctypes.string_at(data, size) if data and size else b"")
-        except BaseException as error:  # must not travel through C: kept for the caller to see
+        except BaseException as error:  # must not pass through C: stored for the caller
             self.callback_errors.append(error)
             return 0
         for i, token in enumerate(ids[:room]):
@@ -173,36 +173,36 @@ class Tokenizer:
         return len(ids)
 
     def tokenize(self, data: bytes) -> list[int]:
-        """Bytes to ids as the engine does it (`llg_tokenize_bytes`)."""
+        """The ids of bytes as the engine tokenizes them (`llg_tokenize_bytes`)."""
         room = (ctypes.c_uint32 * (len(data) + 1))()
         n = _tokenize_bytes(self.handle, data, len(data), room, len(room))
         return room[:n]
 
     @property
     def handle(self) -> int:
-        """The `LlgTokenizer *`; raises once it is closed."""
+        """The `LlgTokenizer *`. Raises RuntimeError after `close`."""
         if not self._handle:
             raise RuntimeError("the tokenizer is closed")
         return self._handle
 
     def close(self) -> None:
-        """Free the tokenizer; every matcher made of it must be closed before."""
+        """Free the tokenizer; close all its matchers first."""
         if self._handle:
             _free_tokenizer(self._handle)
             self._handle = None
 
 
 class Matcher:
-    """An `LlgMatcher`: one grammar over one tokenizer, in one state.
+    """An `LlgMatcher`: the state of one grammar over one tokenizer.
 
-    A grammar that does not compile gives a matcher with `error` set, as in C.
+    If the grammar does not compile, `error` is set, as in the C interface.
     """
 
     def __init__(self, tokenizer: Tokenizer, kind: str, data: str) -> None:
         init = _ConstraintInit()
         _set_defaults(ctypes.byref(init), tokenizer.handle)
         init.log_stderr_level = 0
-        init.limits.verbose_errors = False  # else errors carry the parser's state, timings included
+        init.limits.verbose_errors = False  # verbose errors hold the parser's state and timings
         self._adopt(tokenizer, _new_matcher(ctypes.byref(init), kind.encode(), _c_text(data)))
 
     def _adopt(self, tokenizer: Tokenizer, handle: int) -> None:
@@ -211,19 +211,19 @@ class Matcher:
         self._words = _mask_size(handle) // 4 if self.error is None else 0
 
     def clone(self) -> Matcher:
-        """A matcher of its own in the same state."""
+        """An independent copy in the same state."""
         twin = Matcher.__new__(Matcher)
         twin._adopt(self._tokenizer, _clone_matcher(self._handle))
         return twin
 
     @property
     def error(self) -> str | None:
-        """Why the matcher is dead, without the traces behind the message; None while it lives."""
+        """The first part of the error message, without the traces; None if there is no error."""
         message = _get_error(self._handle)
         return None if message is None else message.decode("utf-8", "replace").split("\n<")[0]
 
     def mask(self) -> npt.NDArray[np.uint32] | None:
-        """The allowed tokens, one bit an id, shape (ceil(n_tokens / 32),); None on error."""
+        """The allowed tokens, one bit per id, shape (ceil(n_tokens / 32),); None on error."""
         if self._words * 32 < self._tokenizer.n_tokens:
             return None
         mask = np.empty(self._words, np.uint32)
@@ -231,9 +231,10 @@ class Matcher:
         return None if failed else mask
 
     def allows(self, token: int) -> bool | None:
-        """Compute the mask and look at one bit of it where it lies; None on error.
+        """Whether the mask allows one token; None on error.
 
-        A mask that nobody else reads need not be copied, which can cost as much as computing it.
+        Reads one bit of the computed mask in place: copying a mask can take as long as computing
+        it.
         """
         if self._words * 32 < self._tokenizer.n_tokens or _own_mask(self._handle):
             return None
@@ -241,7 +242,7 @@ class Matcher:
         return bool(word.value >> (token & 31) & 1)
 
     def consume(self, token: int) -> bool:
-        """Advance by one token; False when it is refused, which kills the matcher."""
+        """Advance by one token. False if it is refused; the matcher then stays in error."""
         return _consume(self._handle, token) == 0
 
     def accepting(self) -> bool:
@@ -249,17 +250,17 @@ class Matcher:
         return bool(_is_accepting(self._handle))
 
     def stopped(self) -> bool:
-        """Whether only the end is left; also true after an error."""
+        """Whether no token can follow except the end; also True after an error."""
         return bool(_is_stopped(self._handle))
 
     def forced(self) -> list[int]:
-        """Tokens the grammar and the tokenization leave no choice about; empty under greedy."""
+        """Tokens that the grammar and the tokenization force; empty with greedy tokenization."""
         room = (ctypes.c_uint32 * 256)()
         n = _ff_tokens(self._handle, room, len(room))
         return room[:n] if n > 0 else []
 
     def close(self) -> None:
-        """Free the matcher; harmless when done twice."""
+        """Free the matcher; a second call does nothing."""
         if self._handle:
             _free_matcher(self._handle)
             self._handle = None

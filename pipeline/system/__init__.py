@@ -1,4 +1,4 @@
-"""The machine, with no word of tokens or grammars: processes, clocks, hashes, text for terminals.
+"""The machine: processes, clocks, hashes, text for terminals. Knows no tokens and no grammars.
 
 Imports `model`.
 """

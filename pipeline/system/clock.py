@@ -1,4 +1,4 @@
-"""How long the work on one case has taken, and what happens when it takes too long."""
+"""Time limits for single cases."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from collections.abc import Callable, Generator
 
 Key = tuple[str, ...]
 _GRACE = 1.0
-"""Seconds beyond its limit after which a case is not waited for any more."""
+"""Seconds that a running call may exceed the limit before the process is ended."""
 
 
 class Clock:
-    """How long the work on each case has taken, and the end of this process if it goes on.
+    """Counts the seconds spent on each case, and ends this process if a case exceeds `limit`.
 
-    Work that looks at `over` now and then ends by itself. Native work cannot be stopped: where one
-    call goes on beyond the limit, `give_up` is told and the process ends.
+    Python code polls `over` and stops by itself. A native call cannot be stopped: if it runs more
+    than `_GRACE` seconds beyond the limit, the clock calls `give_up(key)` and ends the process.
+    `limit` is in seconds; 0 means no limit.
     """
 
     def __init__(self, limit: float, give_up: Callable[[Key], None]) -> None:
@@ -30,12 +31,12 @@ class Clock:
             threading.Thread(target=self._watch, daemon=True).start()
 
     def another(self) -> Clock:
-        """A clock with the same limit, for another thread: one clock counts one block at a time."""
+        """A new clock with the same limit, which counts its own time."""
         return Clock(self._limit, self._give_up)
 
     @contextlib.contextmanager
     def on(self, key: Key) -> Generator[None]:
-        """Count this block for a case, in whichever thread. Blocks do not nest."""
+        """Count the time of this block for a case. Blocks of one thread must not nest."""
         begun, thread = time.monotonic(), threading.get_ident()
         self._now[thread] = key, begun
         try:
@@ -45,7 +46,7 @@ class Clock:
             self._spent[key] += time.monotonic() - begun
 
     def over(self, key: Key) -> bool:
-        """Whether a case has had its time."""
+        """Whether a case has used up its time limit."""
         return bool(self._limit) and self._spent[key] > self._limit
 
     def _watch(self) -> None:
@@ -58,4 +59,4 @@ class Clock:
 
 
 UNTIMED = Clock(0.0, lambda _: None)
-"""For work that may take as long as it likes."""
+"""A clock without a limit."""

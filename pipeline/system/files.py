@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writes: a file appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Generator[Path]:
-    """A name beside `path` to write to: what is there takes the place of `path` if the block ends
-    well, and is removed if it does not. Raises OSError.
+    """A temporary path in the folder of `path`, to write to. Raises OSError.
 
-    The name begins with `.{path.name}.`, and no other process has it.
+    If the block succeeds, the temporary file replaces `path`; otherwise it is removed. Its name
+    begins with `.{path.name}.` and is unique to this process.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     try:
@@ -24,6 +24,6 @@ def replacing(path: Path) -> Generator[Path]:
 
 
 def write_text(path: Path, content: str | Iterable[str]) -> None:
-    """Write a text, or its parts, as UTF-8. Raises OSError."""
+    """Write a text, or its parts in order, as UTF-8, atomically. Raises OSError."""
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.writelines([content] if isinstance(content, str) else content)

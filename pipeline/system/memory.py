@@ -1,4 +1,4 @@
-"""Bytes of memory that this machine, or the container it is seen from, has and has free."""
+"""Total and available memory of this machine, or of the container that limits it, in bytes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def whole() -> int:
-    """Bytes there are."""
+    """Total memory in bytes; the cgroup limit if it is lower."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _limit("max")
     return machine if limit is None else min(machine, limit)
 
 
 def free() -> int:
-    """Bytes that can be had without swapping."""
+    """Bytes available without swapping, within the cgroup limit."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
@@ -29,7 +29,7 @@ def free() -> int:
 
 
 def _limit(name: str) -> int | None:
-    """A figure of the control group; None where there is none, or `max`."""
+    """A value of the control group in bytes; None if it is missing or `max`."""
     with contextlib.suppress(OSError, ValueError):
         return int((_CGROUP / f"memory.{name}").read_text("ascii"))
     return None

@@ -1,10 +1,10 @@
-"""Child processes: how one is started from this package, how it ends, what it said last.
+"""Child processes: starting one from this package, ending it, and its last error lines.
 
-A process of `group`, and whatever it starts in turn, cannot outlive the one that started it. The
-head of the new process group holds one end of a pipe, its starter the other, and nothing is ever
-written. However the starter ends, its end is closed then; on Linux the kernel answers that by
-killing the group, even where its processes are stopped, spin in native code or have no memory left
-to notice anything. Elsewhere a process must look after itself.
+A process started by `group`, and its children, cannot outlive the process that started it. The
+first process of the new group holds one end of a pipe and the parent holds the other; nothing is
+ever written to it. When the parent ends, for any reason, its end is closed. On Linux the kernel
+then kills the group, even if its processes are stopped, loop in native code or are out of memory.
+On other systems a process must watch for this itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 HOME = Path(__file__).parent.parent
-"""The folder of the whole package."""
+"""The folder of the `pipeline` package."""
 
 LOAD = """
 import importlib.util, os, sys
@@ -35,10 +35,11 @@ def load(home):
         spec.loader.exec_module(sys.modules[name])
     return name
 """
-"""Loads the package from its place and gives its name there, in a process that need not have it.
+"""Source of `load(home)`: imports the package from its folder and returns its name.
 
-Looked for by its name, the package could be a file of the working folder; its folder on `sys.path`
-could bring a whole environment with it."""
+It works in an environment that does not have the package installed. An import by name could find a
+file in the working folder instead; adding the package's parent folder to `sys.path` could expose
+all packages installed there."""
 
 _BOOT = f"""
 import sys
@@ -49,20 +50,21 @@ home, module = sys.argv[1:3]
 del sys.argv[1:3]
 runpy.run_module(load(home) + "." + module, run_name="__main__", alter_sys=True)
 """
-"""Runs a module of the package as a program. An empty entry of `sys.path` is the working folder."""
+"""Runs a module of the package as a program. Removes empty entries of `sys.path`, which stand for
+the working folder."""
 
 _TAIL = 2000
-"""Bytes of a dead worker's standard error that are looked at for its last words."""
+"""Bytes read from the end of a worker's standard error for its last lines."""
 
 _BUILT_AT = re.compile(r"/\S*/(?=vendor/llama\.cpp/)")
 """Build path in llama.cpp's assert messages; removed so that results do not depend on it."""
 
 
 def own(module: str, *arguments: str, python: str = "") -> list[str]:
-    """The command that runs a module of this package, such as `runs.worker`, as a program.
+    """The command line that runs a module of this package, such as `runs.worker`, as a program.
 
-    `python` is an interpreter of another environment, which gets the source of this package and
-    nothing that is installed beside it; empty for this one.
+    `python` is the interpreter of another environment; empty for this one. The other interpreter
+    gets the source of this package only, not the packages installed here.
     """
     interpreter = [python] if python else [sys.executable, "-P"]
     return [*interpreter, "-c", _BOOT, str(HOME), module, *arguments]
@@ -70,9 +72,9 @@ def own(module: str, *arguments: str, python: str = "") -> list[str]:
 
 @contextlib.contextmanager
 def group(command: Sequence[str], **how: Any) -> Generator[subprocess.Popen[Any]]:
-    """Start a command in a process group of its own, which ends with the block at the latest.
+    """Start a command in its own process group, and kill the group when the block ends.
 
-    `how` is `subprocess.Popen`'s. Raises OSError where the command cannot be started.
+    `how` goes to `subprocess.Popen`. Raises OSError if the command cannot be started.
     """
     theirs, ours = os.pipe()
     process: subprocess.Popen[Any] | None = None
@@ -84,9 +86,9 @@ def group(command: Sequence[str], **how: Any) -> Generator[subprocess.Popen[Any]
         if process is not None:
             kill(process)
             process.wait()
-        os.close(ours)  # first, while there is a reader to tell: children of a dead head go now
+        os.close(ours)  # before `theirs`: this makes the kernel kill children of a dead group head
         os.close(theirs)
-        if process is not None:  # only now: a child that holds a stream keeps it from being closed
+        if process is not None:  # last: closing a stream can block while a child still holds it
             _close(process)
 
 
@@ -98,7 +100,7 @@ def _close(process: subprocess.Popen[Any]) -> None:
 
 
 def kill(process: subprocess.Popen[Any]) -> None:
-    """End a process of `group` that has not ended, and what it has started."""
+    """Kill a running process of `group` and its children."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -106,10 +108,10 @@ def kill(process: subprocess.Popen[Any]) -> None:
 
 
 def _kill_at_hang_up(end: int, head: int) -> None:
-    """Have the kernel kill a process group when the last writer of this pipe is gone.
+    """Have the kernel kill a process group when the last writer of this pipe closes (Linux only).
 
-    Unlike `prctl(PR_SET_PDEATHSIG)` this reaches the whole group, needs no code in it, and does
-    not take the end of a mere thread for the end of the process.
+    Unlike `prctl(PR_SET_PDEATHSIG)` this reaches the whole group and needs no code in its
+    processes. It also does not react to the end of a single thread of the parent.
     """
     if sys.platform == "linux":
         fcntl.fcntl(end, fcntl.F_SETOWN, -head)
@@ -118,9 +120,9 @@ def _kill_at_hang_up(end: int, head: int) -> None:
 
 
 def last_words(errors: IO[bytes]) -> str:
-    """The end of what a process has written to its standard error."""
+    """The last three lines that a process wrote to its standard error, as one sentence."""
     errors.seek(0, os.SEEK_END)
     errors.seek(max(errors.tell() - _TAIL, 0))
     text = _BUILT_AT.sub("", errors.read().decode("utf-8", "replace"))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "Its last words: " + " | ".join(lines[-3:]) if lines else "It left no words."
+    return "Its last words: " + " | ".join(lines[-3:]) if lines else "It wrote no error."

@@ -1,4 +1,4 @@
-"""What made a result: versions, hashes, device. Imported by workers and by the parent."""
+"""Provenance of a result: package versions, hashes, git commit. Used by workers and the parent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PACKAGES = (
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of Python and of every package that can decide an outcome."""
+    """Versions of Python and of every package that can affect an outcome."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -39,26 +39,26 @@ def versions() -> dict[str, str]:
 
 
 def digest(*parts: object) -> str:
-    """sha256 over values that JSON can carry, in order."""
+    """sha256 (hex) over JSON-serializable values, in order."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def framed(parts: Sequence[bytes]) -> bytes:
-    """Byte strings as one: how many there are, how long each is, and then all of them."""
+    """Several byte strings as one: their number, their lengths (64-bit), then their bytes."""
     lengths = array("Q", [len(parts), *map(len, parts)])
     return lengths.tobytes() + b"".join(parts)
 
 
 @cache
 def file_sha256(path: Path) -> str:
-    """sha256 of a file, read once per process."""
+    """sha256 (hex) of a file; each file is read once per process."""
     with path.open("rb") as data:
         return hashlib.file_digest(data, "sha256").hexdigest()
 
 
 @cache
 def commit() -> str | None:
-    """The git commit of this checkout, `+` behind it when files differ; None outside one."""
+    """The git commit of this checkout, with `+` if files differ; None outside a checkout."""
     root = Path(__file__).parent.parent.parent
     if not (root / ".git").exists():
         return None

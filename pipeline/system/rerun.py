@@ -1,4 +1,4 @@
-"""The command that makes one thing again: a cell of a run, or the fault of a reproducer."""
+"""Commands that rerun one cell of a run, or reproduce one fault."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ..model.names import IN_PROCESS
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is needed to name a cell's parts on the command line."""
+    """The names needed to write the command that reruns a cell."""
 
     suites: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
-    """The suites of the run: the name in `grammar=` → its file."""
+    """Suites of the run: the name in `grammar=` → the suite's file."""
     collections: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
-    """The collections of others: the name in `grammar=` → the place."""
+    """Imported collections of the run: the name in `grammar=` → the folder."""
     known: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
-    """The names that `model=`, `tokenizer=`, `grammar=` and `builder=` take."""
+    """The options of `model=`, `tokenizer=`, `grammar=` and `builder=`, by group."""
 
     @classmethod
     def of(
         cls, chosen: Mapping[str, Mapping[str, Any]], known: Mapping[str, frozenset[str]]
     ) -> Recipe:
-        """From the suites of a closing record; without one they are taken to be named as told."""
+        """A recipe from the suites of a run's manifest; `chosen` is empty without a manifest."""
         files: tuple[dict[str, str | None], ...] = ({}, {})
         for name, suite in chosen.items():
             files[suite.get("layout") is not None][name] = suite.get("file")
@@ -43,7 +43,7 @@ class Recipe:
         parts += [*self._suite(row["suite"]), f"grammar.cases=[{quoted(row['case'])}]"]
         if row["target"] == IN_PROCESS:
             parts += [f"builder=[{quoted(row['builder'])}]"]
-        else:  # where the server was is not on record; its build's label stands for the builder
+        else:  # the server's address is not recorded; the builder column holds its build label
             parts += [f"target={row['target']}", f"target.label={quoted(row['builder'])}"]
         return " ".join(["python -m pipeline run", *map(shlex.quote, parts)])
 
@@ -54,7 +54,7 @@ class Recipe:
         return [f"{group}=path", f"{group}.path={quoted(name + '.gguf')}"]
 
     def _suite(self, suite: str) -> list[str]:
-        """The suite by its group's name, which its file tells; else by its path."""
+        """The overrides that choose a suite: by option name if possible, else by path."""
         if suite in self.collections:
             place = quoted(self.collections[suite] or "FOLDER")
             return [f"grammar={suite}", f"grammar.path={place}", "stages=[generate]"]
@@ -67,24 +67,25 @@ class Recipe:
 
 
 def quoted(value: str) -> str:
-    """A value as Hydra's parser takes it."""
+    """A value, quoted if Hydra's override parser needs it."""
     return value if re.fullmatch(r"[A-Za-z0-9_./-]+", value) else json.dumps(value)
 
 
 def reproducing(file: str, named: Sequence[str], under: Sequence[str]) -> str:
-    """The command that shows the fault of a reproducer.
+    """The command that reproduces the fault of a reproducer file.
 
-    `named`: what chooses the vocabulary (`Job.named`); `under`: the builder or the engine.
+    `named`: overrides that select the vocabulary (`Job.named`); `under`: overrides that select the
+    builder or the engine.
     """
     parts = ["grammar=path", f"grammar.path={quoted(file)}", "debug=reproducer", *named, *under]
     return " ".join(["python -m pipeline run", *map(shlex.quote, parts)])
 
 
 def file_name(text: str) -> str:
-    """A name as a file's name."""
+    """A name that is safe as a file name: other characters than `\\w`, `.` and `-` become `_`."""
     return re.sub(r"[^\w.-]", "_", text)
 
 
 def release(made_by: str) -> str:
-    """The version in `package version`; empty where nothing was released."""
+    """The version in the text `package version`; empty if there is none."""
     return made_by.partition(" ")[2]

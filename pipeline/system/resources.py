@@ -8,11 +8,11 @@ _PACKAGE = Path(__file__).parent.parent
 
 
 def data_folder(name: str) -> Path:
-    """`conf/` or `datasets/`: inside an installed wheel, else beside the package in a clone."""
+    """The path of `conf/` or `datasets/`: in the installed wheel, else next to the package."""
     inside = _PACKAGE / name
     return inside if inside.is_dir() else _PACKAGE.parent / name
 
 
 def options(group: str) -> list[str]:
-    """What a group of `conf/` offers, such as the tokenizers by name."""
+    """The option names of a group of `conf/`, such as all tokenizers, sorted."""
     return sorted(path.stem for path in (data_folder("conf") / group).glob("*.yaml"))

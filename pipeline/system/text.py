@@ -1,16 +1,17 @@
-"""Text and bytes of models made visible: nothing that moves a cursor, hides or breaks a format.
+"""Escapes text and bytes from models for display, so that they cannot move the cursor, hide text
+or break the layout.
 
-For showing only; what is stored and compared stays bytes.
+For display only; stored and compared values stay bytes.
 """
 
 from __future__ import annotations
 
 
 def visible(value: bytes | str | None, limit: int = 80) -> str:
-    """The text with everything that is not plainly printable as an escape; cut with a count.
+    """The text with unprintable characters as escapes, cut to `limit` characters with a count.
 
-    In bytes a backslash is doubled, so that an escape is never mistaken for text; a `str` may hold
-    escapes already and comes through unchanged a second time.
+    In bytes a backslash is doubled, so that an escape cannot be confused with text. In a `str` it
+    is not: the text may hold escapes already, and a second call leaves it unchanged.
     """
     if value is None:
         return ""
@@ -22,12 +23,12 @@ def visible(value: bytes | str | None, limit: int = 80) -> str:
         shown = "".join(map(_escaped, text[:limit]))
     else:
         shown = "".join("\\\\" if char == "\\" else _escaped(char) for char in text[:limit])
-    shown = shown.replace("##[", "#\\x23[")  # a runner's log would take it for a command
+    shown = shown.replace("##[", "#\\x23[")  # CI runners read `##[` in a log as a command
     return shown if len(text) <= limit else f"{shown}… ({len(text) - limit} more)"
 
 
 def quoted(value: bytes | str | None, limit: int = 80) -> str:
-    """The same between quotes; a dash where there is nothing."""
+    """`visible` in single quotes; a dash for None."""
     return "-" if value is None else f"'{visible(value, limit)}'"
 
 

@@ -1,6 +1,6 @@
-"""Vocabularies: from a file, wherever it is, to true bytes per id and byte-exact spellings.
+"""Vocabularies: find and read model files; true bytes per id; byte-exact splits into tokens.
 
-Imports `native` and what is below it.
+Imports `native` and the packages before it.
 """
 
 __all__ = [

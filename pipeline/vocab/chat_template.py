@@ -1,4 +1,4 @@
-"""Chat templates: the one that a GGUF carries, rendered as llama.cpp's server renders it."""
+"""Chat templates of GGUF files, rendered as llama.cpp's server renders them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ CONVERSATIONS: dict[str, Messages] = {
         {"role": "user", "content": "Write"},
     ],
 }
-"""What a template is tried on; every boundary of text and marker that a chat has is in them."""
+"""Conversations to test a template with. They contain every text-marker boundary of a chat."""
 
 
 class Unrenderable(Exception):
-    """The template refuses a conversation; the text says why."""
+    """The template cannot render a conversation; the text says why."""
 
 
 def render(template: str, messages: Messages, *, bos: str, eos: str) -> str:
-    """The prompt of a conversation, up to where the assistant speaks.
+    """The prompt of a conversation, up to the start of the assistant's answer.
 
-    Raises `Unrenderable` for a conversation the template refuses, and for a broken template.
+    Raises `Unrenderable` if the template rejects the conversation or is broken.
     """
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     values: dict[str, Any] = {
@@ -55,5 +55,5 @@ def _refuse(message: str) -> NoReturn:
 
 
 def _no_time(form: str) -> str:
-    """A fixed day: the same command gives the same tables."""
+    """A fixed date, so that the same command gives the same tables."""
     return datetime.datetime(2026, 1, 1).strftime(form)

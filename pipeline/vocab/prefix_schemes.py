@@ -1,14 +1,14 @@
-"""Where SentencePiece's dummy prefix goes once a text is split on special tokens.
+"""Prefix schemes: where SentencePiece's dummy prefix goes in a text with special tokens.
 
-A SentencePiece vocabulary spells a word by the space before it, so a text gets a space in front
-that nobody wrote (`add_dummy_prefix`, in a GGUF `add_space_prefix`). Implementations of one and
-the same vocabulary disagree about where that space goes when a text holds special tokens, and
-nothing in the output shows it: every id is in range and every text decodes back. A chat prompt is
-an alternation of text and markers, so a model reads pieces it was not trained on.
+In a SentencePiece vocabulary, word tokens begin with a space. So the tokenizer adds a space at the
+beginning of a text (`add_dummy_prefix`; `add_space_prefix` in a GGUF). Implementations of the same
+vocabulary disagree about where it goes if the text has special tokens. The output does not show
+this: every id is in range, and every text decodes back. A chat prompt alternates text and markers,
+so with the wrong scheme a model gets tokens it was not trained on.
 
-No tokenizer file says which behaviour it was made for, so a source declares it
-(`tokenizer.prefix_scheme`); `declared` says what `auto` means and why. What an implementation
-really does is measured: `followed` names the scheme its ids agree with.
+No tokenizer file says which scheme it was made for, so a source declares it
+(`tokenizer.prefix_scheme`); `declared` resolves `auto`. `audit/prefix_placement.py` measures which
+scheme an implementation follows.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ from enum import StrEnum
 
 
 class SpmPrefixScheme(StrEnum):
-    """The six behaviours that were measured; a *stretch* is the text between special tokens."""
+    """Six measured behaviours. A *stretch* is a text between special tokens."""
 
     AFTER_EACH_SPECIAL = "after_each_special"
     """The first stretch and every stretch after a special token get a space.
 
-    llama.cpp with `add_space_prefix` (`is_prev_special` in `llama_vocab::impl::tokenize`), and so
-    right for every GGUF it runs; transformers with `legacy=True`."""
+    llama.cpp with `add_space_prefix` (`is_prev_special` in `llama_vocab::impl::tokenize`), so it is
+    right for every GGUF that llama.cpp runs; transformers with `legacy=True`."""
     ONCE = "once"
-    """The whole text gets a space before it is split: one in front of a leading special token is
-    left standing alone, unless the token is the BOS, the EOS or the unknown one.
+    """The whole text gets one space before it is split. In front of a leading special token this
+    space becomes a token of its own, unless the special token is BOS, EOS or unknown.
 
-    transformers' slow tokenizer with `legacy=False`, where the special token is only an added one,
+    transformers' slow tokenizer with `legacy=False` if the special token is only an added token,
     and splintr's `mistral_v2`."""
     ONCE_SWALLOWED = "once_swallowed"
-    """As `ONCE`, but what would stand alone in front of a leading special token is dropped.
+    """As `ONCE`, but the lone space in front of a leading special token is dropped.
 
     transformers' slow tokenizer with `legacy=False` and an additional special token."""
     METASPACE_FIRST = "metaspace_first"
-    """The first stretch, if the text begins with it and it does not begin with a space.
+    """The first stretch gets a space if the text begins with it and it has no leading space.
 
     transformers' fast tokenizer with `prepend_scheme=first`."""
     METASPACE_ALWAYS = "metaspace_always"
-    """Every stretch that does not begin with a space.
+    """Every stretch without a leading space gets one.
 
     transformers' fast tokenizer with `prepend_scheme=always`."""
     NONE = "none"
-    """No stretch: `add_space_prefix=false`, as Gemma's files have it."""
+    """No stretch gets a space: `add_space_prefix=false`, as in Gemma's files."""
 
     @property
     def stands_alone(self) -> bool:
-        """Whether a leading special token has a lone space before it."""
+        """Whether the scheme puts a lone space before a leading special token."""
         return self is SpmPrefixScheme.ONCE
 
     def prefixes(self, stretch: bytes, *, at_start: bool) -> bool:
-        """Whether a space goes before a stretch; `at_start`: no special token precedes it."""
+        """Whether a stretch gets a space; `at_start`: no special token precedes it."""
         match self:
             case SpmPrefixScheme.AFTER_EACH_SPECIAL:
                 return True
@@ -67,29 +67,31 @@ class SpmPrefixScheme(StrEnum):
 
 
 _SPACES = (b" ", "\u2581".encode())
-"""The two spellings of a space: SentencePiece cannot tell them apart."""
+"""The two spellings of a space, which SentencePiece does not distinguish."""
 
 AUTO = "auto"
-"""The value of `tokenizer.prefix_scheme` that asks for what the source says."""
+"""The value of `tokenizer.prefix_scheme` that chooses the scheme by the source (`declared`)."""
 
 LEGACY: Mapping[str, bool] = {
     "dadfd56d766715c61d2ef780a525ab43b8e6da4de6865bda3d95fdef5e134055": True,  # Mistral 7B v0.1
     "37f00374dea48658ee8f5d0f21895b9bc55cb0103939607c8185bfd1c6ca1f89": False,  # Mistral 7B v0.2
     "9addc8bdce5988448ae81b729336f43a81262160ae8da760674badab9d4c7d33": False,  # Mistral 7B v0.3
 }
-"""`legacy` in the `tokenizer_config.json` of the checkpoint a `tokenizer.model` belongs to, by the
-file's sha256: the files come without that configuration. Source: the checkpoints' repositories
-(mistralai/Mistral-7B-v0.1; the v2 and v3 tokenizers as in mistralai/Mistral-7B-Instruct-v0.3)."""
+"""sha256 of a `tokenizer.model` → `legacy` in the `tokenizer_config.json` of its checkpoint. The
+files come without that configuration. Source: the checkpoints' repositories
+(mistralai/Mistral-7B-v0.1; for the v2 and v3 tokenizers mistralai/Mistral-7B-Instruct-v0.3)."""
 
 
 def declared(
     wanted: str, *, adds_prefix: bool, is_gguf: bool, sha256: str | None = None
 ) -> SpmPrefixScheme:
-    """The scheme a tokenizer is used under; `wanted` is `tokenizer.prefix_scheme`.
+    """The prefix scheme of a tokenizer; `wanted` is `tokenizer.prefix_scheme`.
 
-    What the user declares wins. Else a vocabulary that adds no prefix has none, a GGUF is
-    llama.cpp's to run, and a `tokenizer.model` (of this sha256) follows its checkpoint's `legacy`
-    flag; of an unknown one nothing better is known than what llama.cpp makes of it.
+    The user's choice comes first. With `auto`, a vocabulary that adds no prefix has the scheme
+    `NONE`, and a GGUF has llama.cpp's. A `tokenizer.model` follows the `legacy` flag of its
+    checkpoint (`LEGACY`, by `sha256`); an unknown one gets llama.cpp's scheme.
+
+    Raises ValueError if `wanted` is not a scheme.
     """
     if wanted != AUTO:
         return SpmPrefixScheme(wanted)

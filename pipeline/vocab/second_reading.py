@@ -1,4 +1,4 @@
-"""A token's bytes from its text in the file alone: the check on `llama_token_to_piece`."""
+"""Derive a token's bytes from its text in the file, as a check on `llama_token_to_piece`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .token_types import META_SPACE, UNRENDERED, Attr, VocabType
 def second_reading(
     kind: VocabType, texts: list[bytes], attrs: npt.NDArray[np.uint32], *, meta_space: bool
 ) -> list[bytes]:
-    """Bytes of each token from its text alone, by the rules of the vocabulary's type.
+    """The bytes of each token, derived from its text by the rules of the vocabulary's type.
 
-    `meta_space` tells for a BPE vocabulary whether a space is spelt U+2581 (as Gemma 4 does)
-    and not in GPT-2's byte-level alphabet.
+    `meta_space` is for BPE vocabularies: True if they spell a space as U+2581 (as Gemma 4 does),
+    False if they use GPT-2's byte-level alphabet. `texts` and `attrs` have one entry per id.
     """
     if kind is VocabType.RWKV:
         return [_rwkv(text) for text in texts]
-    if kind is VocabType.PLAMO2:  # U+2581 stays, and unused tokens are emitted
+    if kind is VocabType.PLAMO2:  # keeps U+2581 and emits unused tokens
         bits = attrs.tolist()
         return [
             _byte_token(text) if attr & Attr.BYTE else text
@@ -28,7 +28,7 @@ def second_reading(
         ]
     unspell = _meta_to_space if kind is not VocabType.BPE or meta_space else _byte_level
     out: list[bytes] = []
-    normal, byte = int(Attr.NORMAL), int(Attr.BYTE)  # an enum's own `&` takes ten times as long
+    normal, byte = int(Attr.NORMAL), int(Attr.BYTE)  # `&` of an enum takes ten times as long
     verbatim = UNRENDERED | int(Attr.USER_DEFINED)
     for text, attr in zip(texts, attrs.tolist(), strict=True):
         if attr & verbatim:
@@ -47,7 +47,7 @@ def _meta_to_space(text: bytes) -> bytes:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's spelling of the 256 bytes: printable ones as themselves, the rest from U+0100 on."""
+    """GPT-2's alphabet: character → byte. Printable bytes are themselves, others from U+0100 on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     shifted = [byte for byte in range(256) if byte not in set(plain)]
     table = {chr(byte): byte for byte in plain}
@@ -63,7 +63,7 @@ def _byte_level(text: bytes) -> bytes:
     whole = text.decode("utf-8", "replace")
     for char in whole:
         byte = _ALPHABET.get(char)
-        if byte is None:  # llama_decode_text writes this marker, the whole text included
+        if byte is None:  # llama_decode_text writes this marker with the whole text
             out += b"[UNK_BYTE_0x" + char.encode().hex().encode() + text + b"]"
         else:
             out.append(byte)
@@ -79,9 +79,9 @@ _RWKV_SHORT = {ord("t"): b"\t", ord("n"): b"\n", ord("r"): b"\r"}
 
 
 def _rwkv(text: bytes) -> bytes:
-    """Undo the escapes of an RWKV vocabulary, malformed ones as `llama_unescape_rwkv_token` does.
+    """Undo the escapes of an RWKV vocabulary as `llama_unescape_rwkv_token` does.
 
-    A hex digit is read as lower case whatever it is, and an escape cut short gives nothing.
+    Like that function, it reads every hex digit as lower case and drops an incomplete escape.
     """
     out = bytearray()
     place = 0

@@ -1,4 +1,4 @@
-"""How a text is cut into tokens: longest first, by chance, as the runtime cuts it."""
+"""Split a text into tokens: longest first, at random, or as the runtime splits it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from .vocabulary import Vocabulary
 NAMES = ("canonical", "greedy", "random")
 
 _ANCHOR = b"\n"
-"""Stands before a text to see how the runtime cuts it in the middle of an output, where no
-tokenizer puts a space of its own."""
+"""Text put before a text to get the runtime's split in the middle of an output, where the tokenizer
+adds no space."""
 _LEAD = 4
-"""Tokens among which an anchor and a space before it end."""
+"""Number of first token positions at which the text after an anchor may begin."""
 _HEAD = 3
-"""Bytes by which it is looked up how long a token can be."""
+"""Longest prefix, in bytes, used to look up the greatest token length."""
 
 
 class Spelling:
-    """Token sequences whose rendered bytes are exactly a text."""
+    """Token sequences whose rendered bytes equal a given text."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._ids: dict[bytes, list[int]] = {}
         self._reach: dict[bytes, int] = {}
-        """The longest token that begins with these bytes, of which there are at most `_HEAD`."""
+        """Prefix of at most `_HEAD` bytes → length of the longest token that begins with it."""
         for token, piece in enumerate(vocabulary.rendered):
             if piece and token not in vocabulary.end_ids:
                 self._ids.setdefault(piece, []).append(token)
@@ -34,7 +34,7 @@ class Spelling:
                     self._reach[head] = max(self._reach.get(head, 0), len(piece))
 
     def longest(self, text: bytes) -> list[bytes]:
-        """The longest token at each place; a byte that no token begins with stands alone."""
+        """Split into the longest token at each place; a byte without a token is its own piece."""
         out: list[bytes] = []
         place = 0
         while place < len(text):
@@ -45,37 +45,38 @@ class Spelling:
         return out
 
     def greedy(self, text: bytes) -> list[int]:
-        """The ids of `longest`; KeyError where a byte has no token."""
+        """The ids of `longest`. Raises KeyError if a byte has no token."""
         return [self._ids[piece][0] for piece in self.longest(text)]
 
     def spellings(self, text: bytes, rng: random.Random) -> Iterator[tuple[str, list[int]]]:
-        """(name, ids) of each spelling the vocabulary can write: longest, and two by chance.
+        """(name, ids) of each possible split: the longest, and two random ones.
 
-        Of several ids of the same bytes the first is the longest spelling's; chance draws any.
+        If several ids have the same bytes, the longest split takes the lowest id, and a random
+        split draws one.
         """
         wanted = [("longest", self.longest(text))]
-        wanted += [(f"random{i}", self.by_chance(text, rng)) for i in (1, 2)]
+        wanted += [(f"random{i}", self.random_split(text, rng)) for i in (1, 2)]
         for name, pieces in wanted:
             ids = self.ids(pieces, rng if name != "longest" else None)
             if ids is not None:
                 yield name, ids
 
     def ids(self, pieces: Sequence[bytes], rng: random.Random | None = None) -> list[int] | None:
-        """An id for each piece, the first or any; None where some piece is no token."""
+        """An id for each piece: the lowest, or a random one with `rng`; None if one is no token."""
         pick = rng.choice if rng else min
         if not all(piece in self._ids for piece in pieces):
             return None
         return [pick(self._ids[piece]) for piece in pieces]
 
     def _room(self, text: bytes, place: int) -> int:
-        """No token that fits at a place is longer than this."""
+        """An upper bound for the length of the tokens that fit at a place, in bytes."""
         for n in range(min(_HEAD, len(text) - place), -1, -1):
             if (reach := self._reach.get(text[place : place + n])) is not None:
                 return min(reach if n == _HEAD else n, len(text) - place)
         return 0
 
-    def by_chance(self, text: bytes, rng: random.Random) -> list[bytes]:
-        """A seeded spelling; falls back to the longest where chance leads nowhere."""
+    def random_split(self, text: bytes, rng: random.Random) -> list[bytes]:
+        """A random split by `rng`; the longest split if the random one gets stuck."""
         out: list[bytes] = []
         place = 0
         while place < len(text):
@@ -91,7 +92,7 @@ class Spelling:
 
 @dataclass(frozen=True)
 class Splits:
-    """The splits of one vocabulary; each writes exactly the text."""
+    """The splits of texts under one vocabulary; each renders exactly the text."""
 
     vocabulary: Vocabulary
     spelling: Spelling
@@ -99,18 +100,18 @@ class Splits:
     """The runtime's own tokenization."""
 
     def of(self, text: bytes, seed: str) -> Iterator[tuple[str, list[int]]]:
-        """(name, ids) of each split that the vocabulary can write."""
+        """(name, ids) of each possible split; `seed` determines the random one."""
         rng = random.Random(seed)
         for name, ids in (
             ("canonical", self._canonical(text)),
             ("greedy", self.spelling.ids(self.spelling.longest(text))),
-            ("random", self.spelling.ids(self.spelling.by_chance(text, rng), rng)),
+            ("random", self.spelling.ids(self.spelling.random_split(text, rng), rng)),
         ):
             if ids is not None:
                 yield name, ids
 
     def _canonical(self, text: bytes) -> list[int] | None:
-        """The runtime's split; behind an anchor where it would begin with a space of its own."""
+        """The runtime's split; after an anchor if the tokenizer would add a space; else None."""
         if self.vocabulary.may_throw(text):
             return None
         for anchor in (b"", _ANCHOR):

@@ -1,11 +1,11 @@
-"""Kinds of vocabularies and attributes of tokens, as llama.cpp numbers them."""
+"""Types of vocabularies and attributes of tokens, with llama.cpp's numbers."""
 
 from __future__ import annotations
 
 from enum import IntFlag, StrEnum
 
 META_SPACE = "\u2581".encode()
-"""U+2581, by which SentencePiece spells a space."""
+"""U+2581, which SentencePiece writes for a space."""
 
 
 class VocabType(StrEnum):
@@ -49,7 +49,7 @@ class Attr(IntFlag):
 
 
 UNRENDERED = int(Attr.CONTROL | Attr.UNKNOWN)
-"""Attributes of tokens that a runtime leaves out of the text (`attr_special` in llama.cpp)."""
+"""Attributes of tokens that a runtime does not render (`attr_special` in llama.cpp)."""
 
 _KIND = int(Attr.UNKNOWN | Attr.UNUSED | Attr.NORMAL | Attr.CONTROL | Attr.USER_DEFINED | Attr.BYTE)
 

@@ -1,13 +1,13 @@
-"""A Hugging Face `tokenizer.json` that says what the vocabulary of a GGUF says.
+"""Derive a Hugging Face `tokenizer.json` from the vocabulary of a GGUF.
 
-Libraries that read a `tokenizer.json` can so be tried on any GGUF. What decides a token table is
-there as the file has it: every token's spelling by id, which tokens are added and which of those
-are special, and by the decoder how a spelling becomes bytes (byte-level, or U+2581 and `<0xNN>`).
-Merges are the file's own; SentencePiece files have scores instead, and get every merge their
-pieces allow, best score first. The pattern by which a model splits text beforehand is not in a
-GGUF: a text may be split otherwise than by the model's own file, though never to other bytes.
+With it, libraries that read a `tokenizer.json` can be tested on any GGUF. It has everything that
+determines a token table: the text of every token by id, the added and the special tokens, and a
+decoder from texts to bytes (byte-level, or U+2581 and `<0xNN>`). Merges come from the file.
+SentencePiece files have scores instead; they get every merge that their pieces allow, best score
+first. A GGUF does not contain the model's pre-tokenizer pattern. So a text may get other tokens
+than with the model's own file, but never other bytes.
 
-Source: the `tokenizers` package's serialisation, version 1.0.
+Source: the serialisation format 1.0 of the `tokenizers` package.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..model.errors import BuilderRefused
 from .files import gguf
 
 _TEXT = 4 | 16 | 32
-"""`llama_token_attr`: normal, user-defined and byte tokens; what is none of them is special."""
+"""`llama_token_attr` of normal, user-defined and byte tokens; all other tokens are special."""
 _BUILT_IN = 4 | 32
 _META = "\u2581"
 
@@ -29,9 +29,10 @@ _Json = dict[str, Any]
 
 
 def derive(file: Path, texts: Sequence[bytes], attrs: Sequence[int]) -> str:
-    """The `tokenizer.json` of a GGUF; `texts` and `attrs` have one entry per id.
+    """The text of a `tokenizer.json` for a GGUF; `texts` and `attrs` have one entry per id.
 
-    Raises `BuilderRefused` for a vocabulary that the format cannot say.
+    Raises `BuilderRefused` if the format cannot describe the vocabulary, and `LoadRefused` if the
+    file is not a GGUF.
     """
     found = gguf.scan(file)
     kind = found.text("tokenizer.ggml.model")
@@ -40,7 +41,7 @@ def derive(file: Path, texts: Sequence[bytes], attrs: Sequence[int]) -> str:
         spelt = [_continuation(text, attr) for text, attr in zip(spelt, attrs, strict=True)]
     vocabulary = {text: token for token, text in enumerate(spelt)}
     if len(vocabulary) < len(spelt):
-        raise BuilderRefused("two of its tokens are spelt alike, which tokenizer.json cannot say")
+        raise BuilderRefused("two tokens have the same text, which tokenizer.json does not allow")
     match kind:
         case "llama":
             merges = _merges(vocabulary, found.floats("tokenizer.ggml.scores"))
@@ -55,7 +56,7 @@ def derive(file: Path, texts: Sequence[bytes], attrs: Sequence[int]) -> str:
         case "bert":
             model = _word_piece(vocabulary)
         case _:
-            raise BuilderRefused(f"no tokenizer.json can say a tokenizer of the kind {kind!r}")
+            raise BuilderRefused(f"tokenizer.json cannot describe a tokenizer of the kind {kind!r}")
     document = {
         "version": "1.0",
         "truncation": None,
@@ -83,7 +84,7 @@ def _bpe(vocabulary: dict[str, int], merges: Sequence[str], *, byte_fallback: bo
 
 
 def _merges(vocabulary: dict[str, int], scores: Sequence[float]) -> list[str]:
-    """Every pair of pieces that makes a piece, in the order in which SentencePiece prefers them."""
+    """Every pair of pieces that forms a piece, in SentencePiece's order of preference."""
     found: list[tuple[float, int, int, str]] = []
     for piece, token in vocabulary.items():
         for cut in range(1, len(piece)):
@@ -132,7 +133,7 @@ def _word_piece(vocabulary: dict[str, int]) -> _Json:
 
 
 def _continuation(text: str, attr: int) -> str:
-    """BERT's own spelling: llama.cpp's marks what begins a word, BERT's what goes on."""
+    """The token in BERT's spelling, which marks continuations; llama.cpp marks word starts."""
     if not attr & _BUILT_IN:
         return text
     return text[1:] if text.startswith(_META) else "##" + text

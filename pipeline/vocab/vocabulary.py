@@ -1,12 +1,12 @@
-"""A vocabulary as llama.cpp has it: every token's true bytes, and a second reading of them.
+"""A vocabulary as llama.cpp reads it: every token's true bytes, and a second reading of them.
 
 The *true bytes* of a token are what llama.cpp emits for it: `llama_token_to_piece(lstrip=0,
-special=true)`. The second reading derives the bytes from the token's text by the rules of its
-vocabulary type and never calls `token_to_piece`; where the two differ, the id is kept in
-`Vocabulary.disagreements`. What a runtime *renders* can be less: control and unknown tokens are
-left out of the text.
+special=true)`. The second reading derives the bytes from the token's text by the rules of the
+vocabulary type, without `token_to_piece`. Ids for which the two differ are in
+`Vocabulary.disagreements`. A runtime *renders* less: it leaves control and unknown tokens out of
+the text.
 
-Rules follow `llama_vocab::impl::token_to_piece` and its helpers in llama.cpp's
+The rules follow `llama_vocab::impl::token_to_piece` and its helpers in llama.cpp's
 `src/llama-vocab.cpp`; the byte-level alphabet is GPT-2's `bytes_to_unicode` (`encoder.py`).
 """
 
@@ -28,18 +28,18 @@ from .second_reading import second_reading
 from .token_types import UNRENDERED, VOCAB_TYPES, VocabType
 
 _BEYOND_UNICODE = re.compile(rb"(?:\xf4[\x90-\xbf]|[\xf5-\xf7][\x80-\xbf])[\x80-\xbf]{2}")
-"""Bytes that llama.cpp decodes to a code point above U+10FFFF, and then throws on."""
+"""Bytes that llama.cpp decodes to a code point above U+10FFFF; it then throws."""
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of one GGUF by id; every sequence has `n_tokens` entries."""
+    """The tokens of one GGUF; sequences with one entry per id have length `n_tokens`."""
 
     type: VocabType
     true_bytes: list[bytes] = field(repr=False)
     """What llama.cpp emits for each id, control tokens included."""
     texts: list[bytes] = field(repr=False)
-    """Each token as the file spells it."""
+    """Each token's text as in the file."""
     attrs: npt.NDArray[np.uint32] = field(repr=False)
     """`Attr` bits, shape (n_tokens,)."""
     scores: npt.NDArray[np.float32] = field(repr=False)
@@ -48,15 +48,15 @@ class Vocabulary:
     eos: int
     eot: int
     end_ids: frozenset[int]
-    """Every id on which llama.cpp's runtimes stop, not only the one a builder names."""
+    """All ids at which llama.cpp's runtimes stop; a builder declares only one of them."""
     add_space_prefix: bool
-    """Whether a detokenized text loses its leading space; measured."""
+    """Whether detokenizing removes the leading space of a text; measured."""
     clean_spaces: bool
-    """Whether detokenizing joins a space to the punctuation after it; measured."""
+    """Whether detokenizing removes the space before punctuation; measured."""
     disagreements: tuple[tuple[int, bytes], ...]
-    """(id, second reading) where the second reading is not the true bytes."""
+    """(id, second reading) of each token whose second reading differs from its true bytes."""
     hash: str
-    """sha256 over everything above that decides an outcome."""
+    """sha256 (hex) over everything above that affects an outcome."""
 
     @property
     def n_tokens(self) -> int:
@@ -65,36 +65,36 @@ class Vocabulary:
 
     @cached_property
     def hidden(self) -> list[bool]:
-        """Which ids a runtime leaves out of the text."""
+        """Whether a runtime leaves the token out of the text, by id."""
         return ((self.attrs & UNRENDERED) != 0).tolist()
 
     @cached_property
     def rendered(self) -> list[bytes]:
-        """What a runtime puts into the text for each id: nothing for control tokens."""
+        """The bytes that a runtime writes for each id: empty for control and unknown tokens."""
         pairs = zip(self.true_bytes, self.hidden, strict=True)
         return [b"" if hidden else piece for piece, hidden in pairs]
 
     def written(self, ids: Iterable[int]) -> bytes | None:
-        """True bytes of ids in a row; None where one is no id of this vocabulary.
+        """The joined true bytes of some ids; None if one of them is out of range.
 
-        `llama_tokenize` gives -1 where a WordPiece vocabulary has no unknown token.
+        `llama_tokenize` returns -1 for unknown text if a WordPiece vocabulary has no unknown token.
         """
         known = range(self.n_tokens)
         pieces = [self.true_bytes[token] if token in known else None for token in ids]
         return None if None in pieces else b"".join(piece for piece in pieces if piece)
 
     def may_throw(self, data: bytes) -> bool:
-        """Whether `llama_tokenize` of these bytes may throw through C, which ends the process."""
+        """Whether `llama_tokenize` of these bytes may throw in C++, which ends the process."""
         if self.type is VocabType.SPM:
             return self.tokenize_can_throw
         return _BEYOND_UNICODE.search(data) is not None
 
     @cached_property
     def tokenize_can_throw(self) -> bool:
-        """Whether `llama_tokenize` dies on some byte: SentencePiece without a token for it.
+        """Whether `llama_tokenize` throws on some byte: SentencePiece without a token for it.
 
-        `llama_vocab::impl::byte_to_token` looks for `<0xNN>`, then for the byte itself, and throws
-        when it finds neither. (Other types die on a code point beyond U+10FFFF: `may_throw`.)
+        `llama_vocab::impl::byte_to_token` tries `<0xNN>`, then the byte itself, and throws if
+        neither is a token. (Other types throw on a code point above U+10FFFF: see `may_throw`.)
         """
         if self.type is not VocabType.SPM:
             return False
@@ -105,7 +105,7 @@ class Vocabulary:
 
 
 def read(model: llama.Model) -> Vocabulary:
-    """Read the vocabulary of a loaded model, both ways."""
+    """Read the vocabulary of a loaded model, with the true bytes and the second reading."""
     vocab = model.vocab
     kind = VOCAB_TYPES[vocab.type] if 0 <= vocab.type < len(VOCAB_TYPES) else VocabType.OTHER
     true_bytes = vocab.pieces(special=True)
@@ -145,7 +145,7 @@ def read(model: llama.Model) -> Vocabulary:
 
 
 def _spells_space_as_meta(model: llama.Model, kind: VocabType) -> bool:
-    """BPE files whose pre-tokenizer makes llama.cpp set `escape_whitespaces`."""
+    """Whether this is a BPE file for which llama.cpp sets `escape_whitespaces`."""
     pre = model.meta("tokenizer.ggml.pre")
     named = model.meta("tokenizer.ggml.model")
     return kind is VocabType.BPE and (
@@ -178,6 +178,9 @@ def _hash(texts: list[bytes], pieces: list[bytes], *rest: bytes) -> str:
 
 
 def open_vocabulary(path: Path) -> tuple[llama.Model, Vocabulary]:
-    """Load a GGUF without its tensors and read its vocabulary; the caller closes the model."""
+    """Load a GGUF without its tensors and read its vocabulary. The caller closes the model.
+
+    Raises `LoadRefused`.
+    """
     model = llama.Model(path, vocab_only=True)
     return model, read(model)

@@ -1,8 +1,8 @@
-"""A fault at a chosen moment of a chosen process, for `fault_injection.py`.
+"""Cause a fault at a chosen moment of a chosen process, for `fault_injection.py`.
 
-Python loads a module of this name at its start if it finds one. The moment is the n-th Python
-function call of the main thread after a given function was first called, so that a seed gives the
-same point again; a token file makes sure that there is one fault and no second.
+Python imports a module of this name at its start if it finds one. The moment is the n-th Python
+function call of the main thread after the first call of a given function, so that a seed always
+gives the same point. A token file makes sure that there is only one fault.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def _strike(kind: str) -> None:
         case "hang":
             while True:
                 time.sleep(60)
-        case "memory":  # the next larger allocation fails, wherever it is made
-            most = resource.getrlimit(resource.RLIMIT_DATA)[1]  # not everybody may raise it
+        case "memory":  # the next large allocation fails
+            most = resource.getrlimit(resource.RLIMIT_DATA)[1]  # only root may raise it
             resource.setrlimit(resource.RLIMIT_DATA, (2**20, most))
         case _:
             os.kill(os.getpid(), getattr(signal, kind))

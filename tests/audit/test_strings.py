@@ -175,7 +175,7 @@ def test_bad_grammar_names_grammar_field_and_what_is_allowed(
         ([a_grammar(id="A b")], "grammar 'A b' (number 1), id: is \"A b\"; it must be text of "),
         (
             [a_grammar(), a_grammar()],
-            "grammar 'one' (number 2), id: an earlier grammar has it; each needs one of its own.",
+            "grammar 'one' (number 2), id: an earlier grammar has the same id; ids must be unique.",
         ),
     ],
 )

@@ -90,7 +90,7 @@ class _Everything:
         return self
 '''
 
-LAYOUT = '''"""`toy`: the first line is a regular expression, each other line a text that it accepts."""
+LAYOUT = '''"""`toy`: a regular expression, then a text that it accepts on each line."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def test_an_engine(copy: Copy) -> None:
     copy.add("pipeline/engines/libraries/toy.py", ENGINE)
     copy.touched_as_told("engine")
     said = copy.run("audit", *QUIET, "audit.engines=[toys]", code=2)
-    assert "There is no engine 'toys'" in said
+    assert "Unknown engine 'toys'" in said
     assert "toy, xgrammar." in said
     copy.run("audit", *QUIET, "audit.walks=2", "audit.engines=[toy]", "run.name=toy")
     masks = copy.table("toy", "engines")
@@ -373,7 +373,7 @@ def test_a_target(copy: Copy) -> None:
     assert set(cells["server"]) == {"toy 1"}
     assert not set(cells["verdict"]) & {"ok", "crashed", "load_refused"}
     said = copy.run("run", *asked, "sampling.temperature=1", "run.name=two", code=2)
-    assert "Sampling goes with target=inprocess" in said
+    assert "Sampling needs target=inprocess" in said
 
 
 def test_a_table_column(copy: Copy) -> None:

@@ -16,7 +16,7 @@ from pipeline.engines import builders
 from pipeline.model.names import Row
 from pipeline.results.tables import parquet, released, schemas
 from support import report_runs
-from support.command import ROOT, Finished, again, pipeline
+from support.command import ROOT, Finished, pipeline, rerun_arguments
 from support.vocabularies import present
 
 FAULT_NAMES = [verdict.value for verdict in FAULTS]
@@ -74,7 +74,7 @@ def test_every_reproducer_shows_its_fault_and_is_clean_under_fixed(
         path = audited.folder / row["file"]
         first = path.read_text("utf-8").partition("\n")[0]
         assert first == f"# {row['command']}"
-        arguments = again(audited, row)
+        arguments = rerun_arguments(audited, row)
         arguments.remove(f"builder={row['builder']}")
         both = f"builder=[{row['builder']},fixed]"
         done = pipeline(tmp_path, *arguments, both, f"run.name={number}")
@@ -90,7 +90,7 @@ def test_every_reproducer_shows_its_fault_and_is_clean_under_fixed(
 
 def test_the_command_works_as_it_stands(audited: Finished, tmp_path: Path) -> None:
     row = audited.table("reproducers").filter(builder="unfixed").row(0, named=True)
-    done = pipeline(tmp_path, *again(audited, row))
+    done = pipeline(tmp_path, *rerun_arguments(audited, row))
     assert done.code == 0, done.err
     proved = done.out.partition("Masks against the byte oracle")[2]
     [shown] = [line for line in proved.splitlines() if line.startswith("  llama_spm  unfixed")]

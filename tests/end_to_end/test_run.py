@@ -211,7 +211,7 @@ def test_settings_shown_of_a_multirun_are_refused_in_words() -> None:
     """Hydra answers with a traceback."""
     done = pipeline(Path("unused"), "run", "-m", "tokenizer=phi3,qwen2", "--cfg", "job")
     assert done.code == 2
-    assert done.err.strip() == "error: --cfg shows the settings of one job: leave out -m."
+    assert done.err.strip() == "error: --cfg shows the settings of a single job: remove -m."
 
 
 def test_debug_quick_is_small(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from pipeline.grammars.languages import ByteGrammar
 from pipeline.native import llama
 from pipeline.runs.worker.survival import survives
 from pipeline.vocab import vocabulary
-from support.command import Finished, again, pipeline
+from support.command import Finished, pipeline, rerun_arguments
 from support.damaged_ggufs import tiny_spm
 from support.vocabularies import Opened, present
 
@@ -116,7 +116,7 @@ def test_every_kind_of_finding_shows_when_its_command_is_run(
     rows = probed.table("engine_findings").unique(["verdict", "kind"], maintain_order=True)
     assert rows.height >= 6
     for number, row in enumerate(rows.iter_rows(named=True)):
-        done = pipeline(tmp_path, *again(probed, row), f"run.name={number}")
+        done = pipeline(tmp_path, *rerun_arguments(probed, row), f"run.name={number}")
         assert done.code == 0, done.err
         shown = done.table("engine_findings")
         found = shown.filter(engine=row["engine"], verdict=row["verdict"], kind=row["kind"])
@@ -177,7 +177,7 @@ def test_no_engine_allows_padding_or_lacks_long_tokens(probed: Finished) -> None
 def test_unknown_engine_is_a_usage_error(tmp_path: Path) -> None:
     done = pipeline(tmp_path, "audit", "audit.engines=[xgramar]")
     assert done.code == 2
-    assert "There is no engine 'xgramar'; there are gbnf, lmfe" in done.err
+    assert "Unknown engine 'xgramar'; choose from gbnf, lmfe" in done.err
 
 
 # --- the probe ------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_every_probe_of_exactness_is_exact(open_vocabulary: Open, name: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "why"), [("bert_bge", "lower-cases"), ("nomic_bert_moe", "folds")]
+    ("name", "why"), [("bert_bge", "lower-cases"), ("nomic_bert_moe", "normalizes")]
 )
 def test_what_cannot_be_exact_says_why(open_vocabulary: Open, name: str, why: str) -> None:
     table = open_vocabulary(name).table("exact")

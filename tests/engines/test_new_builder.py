@@ -132,7 +132,7 @@ def test_a_bad_day_ends_only_its_own_row(copy: Copy) -> None:
     assert set(status.values()) == {"builder_refused"}
     assert said["toy_raises"] == "toylib 1.0: ValueError: cannot read this"
     assert said["toy_hangs"] == "no answer within 20 s"
-    assert said["toy_eats"] == "toylib 1.0 wanted more than 0.5 GiB of memory"
+    assert said["toy_eats"] == "toylib 1.0 needed more than 0.5 GiB of memory"
     assert said["toy_dies"].startswith("its process ended with code -6")
     assert said["toy_short"] == "toylib 1.0 made 31999 entries of 32000 tokens"
 
@@ -140,7 +140,7 @@ def test_a_bad_day_ends_only_its_own_row(copy: Copy) -> None:
 def test_a_missing_package_names_its_extra(copy: Copy) -> None:
     found, said = copy.audit("missing", "builder=[fixed,toy_missing]", code=2)
     assert found.is_empty()
-    assert "toy_missing is no-such-package's, which is not installed" in said
+    assert "toy_missing needs the package no-such-package, which is not installed" in said
     assert "pip install 'byte-exact[toy]'" in said
     assert "Traceback" not in said
 

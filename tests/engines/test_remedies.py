@@ -32,7 +32,7 @@ def test_special_prefix_does_not_help(open_vocabulary: Open, data: bytes) -> Non
 def test_special_prefix_needs_a_first_token(open_vocabulary: Open) -> None:
     material = open_vocabulary("llama_spm").material
     without = replace(material, vocabulary=replace(material.vocabulary, bos=-1))
-    with pytest.raises(BuilderRefused, match="no first token"):
+    with pytest.raises(BuilderRefused, match="no BOS token"):
         builders.get("special_prefix").build(without)
 
 

@@ -261,7 +261,7 @@ def test_a_command_that_serves_nothing(tmp_path: Path) -> None:
         ({"timeout": 600.0}, "less than engine.time_limit=600"),
         ({"slots": 0}, "target.slots=0 is too small"),
         ({"api": "words"}, "there is chat, completions"),
-        ({"name": "nobody"}, "There is no target 'nobody'; there are inprocess, openai, server."),
+        ({"name": "nobody"}, "Unknown target 'nobody'; choose from inprocess, openai, server."),
     ],
 )
 def test_what_cannot_be_meant(given: dict[str, Any], words: str) -> None:

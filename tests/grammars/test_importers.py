@@ -128,10 +128,13 @@ def test_a_line_without_a_grammar_takes_the_one_of_all_and_says_what_it_lacks(
         ({"prompt": "", "lark": "x"}, "prompt must be text"),
         ({"prompt": "\ud800", "lark": "x"}, "surrogate"),
         ({"messages": [{"role": "user", "content": "a"}], "lark": "x"}, "chat template"),
-        ({"prompt": "a", "lark": "x", "regex": "x"}, "lark and regex; one grammar a line"),
+        (
+            {"prompt": "a", "lark": "x", "regex": "x"},
+            "lark and regex; a line can have one grammar only",
+        ),
         ({"prompt": "a", "lark": 'start: "\0"'}, "lark: has a NUL"),
         ({"prompt": "a", "regex": ""}, "regex must be text, not empty"),
-        ({"prompt": "a", "gbnf": "root = ((("}, "gbnf: is not GBNF"),
+        ({"prompt": "a", "gbnf": "root = ((("}, "gbnf: llguidance cannot convert this GBNF"),
         ({"prompt": "a", "json_schema": "{}"}, "json_schema must be a JSON Schema"),
         ({"prompt": "a", "lark": "x", "max_tokens": 0}, "max_tokens must be"),
         ({"prompt": "a", "lark": "x", "max_tokens": True}, "max_tokens must be"),
@@ -191,13 +194,13 @@ def test_a_line_too_long_is_named_and_the_next_one_is_read(
 
 def test_ids_given_twice_are_refused(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "p.jsonl", {"id": 2}, {"prompt": "a"})
-    with pytest.raises(SuiteError, match="lines 1 and 2 have the id '2'"):
+    with pytest.raises(SuiteError, match="lines 1 and 2 have the same id '2'"):
         importers.find("jsonl", path)
     write(tmp_path / "p.ndjson", json.dumps({"prompt": "a"}))
     path.unlink()
     write(tmp_path / "q" / "p.jsonl", "{}")
     write(tmp_path / "q" / "p.ndjson", "{}")
-    with pytest.raises(SuiteError, match="two of its items have the id 'q/p#1'"):
+    with pytest.raises(SuiteError, match="two items have the id 'q/p#1'"):
         importers.find("jsonl", tmp_path)
 
 
@@ -221,10 +224,10 @@ def test_one_file_is_a_collection_too(tmp_path: Path) -> None:
         ("maskbench", "x.json", {"schema": SCHEMA}, "not a MaskBench file"),
         ("maskbench", "x.json", {"schema": SCHEMA, "tests": [{"data": 1}]}, "not a MaskBench file"),
         ("maskbench", "x.json", {"schema": 1, "tests": [{"data": 1, "valid": 1}]}, "MaskBench"),
-        ("maskbench", "x.json", "{", "is not JSON"),
+        ("maskbench", "x.json", "{", "is not valid JSON"),
         ("json_schema_test_suite", "x.json", [{"schema": True}], "group 0 is not"),
         ("json_schemas", "x.json", [1], "is not a JSON Schema"),
-        ("grammars", "x.gbnf", "root = nonsense ((", "is not GBNF"),
+        ("grammars", "x.gbnf", "root = nonsense ((", "llguidance cannot convert this GBNF"),
         ("grammars", "x.lark", "start: \0", "NUL"),
     ],
 )
@@ -238,7 +241,7 @@ def test_an_item_that_is_none_says_why(
 
 
 @pytest.mark.parametrize(
-    ("layout", "words"), [("maskbench", "holds nothing"), ("maskbanch", "there are grammars")]
+    ("layout", "words"), [("maskbench", "has no items"), ("maskbanch", "the layouts are grammars")]
 )
 def test_a_folder_without_items_and_an_unknown_layout_are_refused(
     tmp_path: Path, layout: str, words: str

@@ -192,7 +192,7 @@ def test_bad_case_without_a_good_id_is_named_by_number(
 
 def test_duplicate_id(tmp_path: Path) -> None:
     said = refusal(write(tmp_path, a_case(), a_case(id="two"), a_case()))
-    assert said == "case 'one' (number 3), id: an earlier case has it; each needs one of its own."
+    assert said == "case 'one' (number 3), id: an earlier case has the same id; ids must be unique."
 
 
 @pytest.mark.parametrize(
@@ -227,10 +227,10 @@ HEAD = b"suite: a\nabout: b\ncases:\n"
         (b"a: !!bool x", "line 1, column 4: aliases (*name) and tags (!name) are not allowed; "),
         (b"a: b\n---\nc: d", "but found another document."),
         (b"a: \xff", "is not UTF-8 (byte 3); save it as UTF-8."),
-        (b"a: \x07", "is not YAML that can be read: unacceptable character #x0007: "),
+        (b"a: \x07", "is not valid YAML: unacceptable character #x0007: "),
         (b'a: "\\ud83d"', "has half of a surrogate pair (\\ud800 to \\udfff); write the "),
-        (b"a: 1e999", "is not YAML that can be read: Out of range float values are not JSON "),
-        (b"a: " + b"9" * 5000, "is not YAML that can be read: Exceeds the limit "),
+        (b"a: 1e999", "is not valid YAML: Out of range float values are not JSON "),
+        (b"a: " + b"9" * 5000, "is not valid YAML: Exceeds the limit "),
         (b"[" * 5000, "is nested too deeply to be read; make it flatter."),
         (HEAD + b"  - id: True", "case 'True' (number 1): prompt is missing; "),
         (HEAD + b"  - {id: on, prompt: 2001-01-01}", "case 'on' (number 1): grammar is missing; "),
@@ -245,11 +245,11 @@ def test_bad_yaml(tmp_path: Path, data: bytes, message: str) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "is not JSON that can be read: expecting value at byte 0."),
-        (b'{"a": 1, "a": 2}', "is not JSON that can be read: duplicate key 'a'."),
-        (b'{"a": NaN}', "is not JSON that can be read: NaN is not a JSON number."),
+        (b"", "is not valid JSON: expecting value at byte 0."),
+        (b'{"a": 1, "a": 2}', "is not valid JSON: duplicate key 'a'."),
+        (b'{"a": NaN}', "is not valid JSON: NaN is not a JSON number."),
         (b'{"a": "\\ud83d"}', "has half of a surrogate pair (\\ud800 to \\udfff); write the "),
-        (b'{"a": "\xff"}', "is not JSON that can be read: invalid UTF-8 at byte 7."),
+        (b'{"a": "\xff"}', "is not valid JSON: invalid UTF-8 at byte 7."),
         (b"[" * 100_000, "is nested too deeply to be read; make it flatter."),
     ],
 )

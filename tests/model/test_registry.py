@@ -56,7 +56,9 @@ def test_a_name_that_nobody_registers_is_refused_with_those_there_are(
     found: Registry[Named], name: str, tmp_path: Path
 ) -> None:
     (tmp_path / "registered" / "helper.py").write_text("", "utf-8")
-    with pytest.raises(ConfigError, match=rf"no plug-in '{name}'; there are xg, xg_auto, xg_raw\."):
+    with pytest.raises(
+        ConfigError, match=rf"Unknown plug-in '{name}'; choose from xg, xg_auto, xg_raw\."
+    ):
         found.get(name)
 
 

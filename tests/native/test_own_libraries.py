@@ -107,9 +107,9 @@ def test_a_library_without_the_interface_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "name", "words"),
     [
-        ("llama_lib", "missing.so", "is no file"),
+        ("llama_lib", "missing.so", "is not a file"),
         ("llama_lib", "other.so", "must be named libllama.so"),
-        ("llguidance_lib", "missing.so", "is no file"),
+        ("llguidance_lib", "missing.so", "is not a file"),
     ],
 )
 def test_a_path_that_cannot_be_meant(key: str, name: str, words: str, tmp_path: Path) -> None:

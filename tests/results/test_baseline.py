@@ -214,7 +214,7 @@ def test_a_file_that_is_no_whole_baseline_is_refused(
     ("arguments", "code", "said"),
     [
         ("baseline", 2, ""),
-        ("baseline keep", 2, "there is save, show"),
+        ("baseline keep", 2, "use save or show"),
         ("baseline show file=none.txt", 2, "make one with"),
         ("baseline save run=none", 2, "There is no run 'none'"),
         ("baseline save fail=x", 2, "baseline --help"),

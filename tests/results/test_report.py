@@ -402,7 +402,7 @@ def test_a_folder_that_cannot_be_made_is_said(
         (["run=nowhere"], "There is no run 'nowhere'"),
         (["colour=red"], "report --help"),
         (["before.builder=b"], "go together"),
-        (["before.run=a", "after.run=a", "allow=[all]"], "there is suites, vocabulary"),
+        (["before.run=a", "after.run=a", "allow=[all]"], "choose from suites, vocabulary"),
     ],
 )
 def test_bad_usage_is_told(

@@ -1,1 +1,1 @@
-"""What tests share: real and made vocabularies, the command, fakes, broken builders, servers."""
+"""Shared by tests: vocabularies, the command, fakes, broken builders, servers."""

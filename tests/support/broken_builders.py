@@ -1,7 +1,7 @@
-"""Builders that are broken on purpose, to test the harness: what none of its suites notices here,
-it would not notice in a real builder either.
+"""Builders that are broken on purpose, to test the harness.
 
-Each is `fixed` with one thing spoilt. Those that the law suite already needs are taken from there.
+A fault that no suite detects here would not be detected in a real builder either. Each builder is
+`fixed` with one fault. Faults that the law suite also needs are in `spoilt`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ def _same_engine(engine: Engine) -> Engine:
 
 @dataclass
 class BrokenBuilder:
-    """A builder (`engines.table.Builder`) with one fault, and perhaps an engine with one."""
+    """A builder (`engines.table.Builder`) with one fault, or with a faulty engine."""
 
     name: str
     why: str
-    """How somebody comes to write this fault."""
+    """How this fault may arise in real code."""
     spoil: Callable[[TokenTable, Material], TokenTable] = lambda table, _: table
     wrap: Callable[[Engine], Engine] = _same_engine
     """The engine that its table is run in."""
     version: int = 1
 
     def build(self, material: Material) -> TokenTable:
-        """The spoilt table."""
+        """The faulty table."""
         return self.spoil(builders.get("fixed").build(material), material)
 
     def breaks(self, material: Material) -> bool:
@@ -53,13 +53,13 @@ class BrokenBuilder:
 
 
 def _keeps_the_last_duplicate(table: TokenTable, _: Material) -> TokenTable:
-    """`{bytes: id}` filled in order: the last id of the same bytes is left."""
+    """As from `{bytes: id}` filled in order: the last id of the same bytes remains."""
     kept = {claim: i for i, claim in enumerate(table.claimed)}
     return replace(table, claimed=[c if kept[c] == i else b"" for i, c in enumerate(table.claimed)])
 
 
 def _keeps_the_first_duplicate(table: TokenTable, _: Material) -> TokenTable:
-    """`setdefault(bytes, id)`: the first id of the same bytes is left."""
+    """As from `setdefault(bytes, id)`: the first id of the same bytes remains."""
     kept = {claim: i for i, claim in reversed(list(enumerate(table.claimed)))}
     return replace(table, claimed=[c if kept[c] == i else b"" for i, c in enumerate(table.claimed)])
 
@@ -85,7 +85,7 @@ def _tokenizes_behind_a_space(table: TokenTable, material: Material) -> TokenTab
 
 
 class _CrashingMatcher:
-    """Takes tokens as its like, and dies of the first mask."""
+    """Takes tokens like the real matcher, and fails at the first mask."""
 
     def __init__(self, inner: Matcher) -> None:
         self._inner = inner
@@ -134,47 +134,47 @@ BROKEN = (
     ),
     BrokenBuilder(
         "strips_one_space",
-        "the leading space of a token taken for the tokenizer's own, as llama_detokenize does",
+        "removes the leading space of a token as if the tokenizer added it, like llama_detokenize",
         _strips_a_space_each,
     ),
     BrokenBuilder(
         "strips_one_tokens_space",
-        "the same fault at a single token: the least that a table can get wrong",
+        "the same fault for a single token: the smallest fault of a table",
         spoilt.strips_one_space,
     ),
     BrokenBuilder(
         "shifts_ids",
-        "an extra entry at the front, and every id means its neighbour",
+        "an extra entry at the front, so that every id gets the bytes of its neighbour",
         spoilt.shifts_ids,
     ),
     BrokenBuilder(
-        "wrong_end", "the beginning of a sequence named as its end", spoilt.ends_elsewhere
+        "wrong_end", "the BOS token declared as the end of a sequence", spoilt.ends_elsewhere
     ),
-    BrokenBuilder("no_end", "-1 handed on where the vocabulary has an end", spoilt.ends_nowhere),
+    BrokenBuilder("no_end", "passes -1 although the vocabulary has an end", spoilt.ends_nowhere),
     BrokenBuilder(
         "text_marked_special",
-        "one ordinary token behind the special marker",
+        "one ordinary token with the special marker",
         spoilt.marks_text_special,
     ),
     BrokenBuilder(
         "forgets_the_marker",
-        "control tokens entered as the text of their names",
+        "control tokens entered as text, by their names",
         spoilt.forgets_the_marker,
     ),
     BrokenBuilder(
         "greedy_but_claims_exact",
-        "always greedy, and says that it hands on the runtime's tokens",
+        "always greedy, but claims to return the runtime's tokens",
         spoilt.claims_a_tokenization,
     ),
     BrokenBuilder(
         "forces_inexact",
-        "forces by a tokenization that puts a space in front, without a probe",
+        "forces tokens with a tokenization that adds a space, without a probe",
         _tokenizes_behind_a_space,
     ),
-    BrokenBuilder("crashes_on_mask", "an engine that dies of every mask", wrap=_CrashingEngine),
+    BrokenBuilder("crashes_on_mask", "an engine that fails at every mask", wrap=_CrashingEngine),
     BrokenBuilder(
         "cuts_at_32_bytes",
-        "a buffer of 32 bytes for a piece, and no look at the length returned",
+        "a buffer of 32 bytes for a piece, without checking the returned length",
         _cuts_long_tokens,
     ),
 )

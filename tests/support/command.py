@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 QUICK = ("audit.walks=0", "audit.strings_suite=null", "engine.oracle=off")
-"""Settings that leave the proofs out, for tests of something else."""
+"""Settings that skip the proofs, for tests of other things."""
 GENERATE = ("stages=[generate]", "engine.oracle=off")
 """Settings for tests of generation alone."""
 
@@ -29,14 +29,14 @@ class Finished:
     out: str
     err: str
     folder: Path
-    """The run's folder, whether or not it is there."""
+    """The run's folder, which may not exist."""
 
     def table(self, name: str) -> pl.DataFrame:
         return pl.read_parquet(self.folder / f"{name}.parquet")
 
 
 def pipeline(results: Path, *arguments: str, env: dict[str, str] | None = None) -> Finished:
-    """Run `python -m pipeline …` for real, its run named `run` unless the arguments say else."""
+    """Run the real `python -m pipeline …`; the run's name is `run` unless the arguments set one."""
     named = {a.partition("=")[0]: a.partition("=")[2] for a in arguments}
     given = [*arguments]
     if "run.name" not in named:
@@ -57,8 +57,8 @@ def pipeline(results: Path, *arguments: str, env: dict[str, str] | None = None) 
     )
 
 
-def again(run: Finished, row: dict[str, Any]) -> list[str]:
-    """The arguments of a reproducer's command, its file where it lies."""
+def rerun_arguments(run: Finished, row: dict[str, Any]) -> list[str]:
+    """The arguments of a reproducer's command, with the path of its file in the run's folder."""
     arguments = shlex.split(row["command"])[3:]
     place = arguments.index(f"grammar.path={row['file']}")
     arguments[place] = f"grammar.path={run.folder / row['file']}"

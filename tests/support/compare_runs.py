@@ -1,4 +1,4 @@
-"""Runs to compare: the embedded matrix by the real command, copies of it, and made-up ones."""
+"""Runs to compare: the embedded matrix from the real command, copies of it, and artificial runs."""
 
 import json
 import shutil
@@ -23,13 +23,13 @@ _RUNS: list[Path] = []
 
 @pytest.fixture(scope="session", autouse=True)
 def matrix_run(default_run: Finished) -> None:
-    """Makes `matrix` the default run of this session."""
+    """Register the default run of this session for `matrix`."""
     assert default_run.code == 0, default_run.err
     _RUNS.append(default_run.folder)
 
 
 def matrix() -> Path:
-    """The folder of a run of the embedded matrix, made once by the real command."""
+    """The folder of the run of the embedded matrix, made once with the real command."""
     return _RUNS[-1]
 
 
@@ -41,7 +41,7 @@ def copied(
     manifest: dict[str, Any] | None = None,
     source: Path | None = None,
 ) -> Path:
-    """A copy of a run (the matrix, unless told), one table and the manifest edited."""
+    """A copy of a run (default: the matrix), with one table and the manifest edited."""
     shutil.copytree(source or matrix(), folder, ignore=shutil.ignore_patterns("parts"))
     path = folder / "manifest.json"
     record = json.loads(path.read_text())
@@ -54,7 +54,7 @@ def copied(
 
 
 def made(folder: Path, cells: list[dict[str, Any]]) -> Path:
-    """A small made-up run: cells of one model; what a cell does not say is filled in."""
+    """A small artificial run: cells of one model; missing columns get default values."""
     folder.mkdir(parents=True)
     rows: list[dict[str, Any]] = []
     for cell in cells:
@@ -85,5 +85,5 @@ def made(folder: Path, cells: list[dict[str, Any]]) -> Path:
 
 
 def failing(case: str, **more: Any) -> dict[str, Any]:
-    """A cell that came out wrong."""
+    """A failing cell."""
     return {"case": case, "verdict": "unenforced", "cause": "bytes", "reason": "lost"} | more

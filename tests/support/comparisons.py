@@ -1,4 +1,4 @@
-"""The command `compare` in this process, and comparisons of runs."""
+"""Run the command `compare` in this process, and compare runs."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""Small GGUFs made on purpose: vocabularies of a few tokens, and real ones with one fault.
+"""Small GGUFs for tests: vocabularies of a few tokens, and real vocabularies with one fault.
 
-A faulty file is a real vocabulary file whose key-values are rewritten one by one, so that nothing
-but the fault is new. Field cases U-08 and U-22 say what llama.cpp does with each.
+A faulty file is a real vocabulary file with its key-values rewritten one by one, so that only the
+fault is new. Field cases U-08 and U-22 show what llama.cpp does with each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def tiny_vocabulary(
     pre: str | None = None,
     add_space_prefix: bool | None = None,
 ) -> Path:
-    """A vocabulary of (text, type) tokens that llama.cpp loads without tensors."""
+    """Write a vocabulary of (text, type) tokens, which llama.cpp loads without tensors."""
     writer = gguf.GGUFWriter(out, "llama")
     writer.add_context_length(128)
     writer.add_embedding_length(64)
@@ -63,7 +63,7 @@ def tiny_vocabulary(
 
 
 def tiny_spm(out: Path, *, byte_tokens: bool, add_space_prefix: bool = False) -> Path:
-    """SentencePiece: letters, digits and a space, with or without bytes and a space prefix."""
+    """A SentencePiece vocabulary: letters, digits, a space; optional byte tokens and prefix."""
     tokens = [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)]
     if byte_tokens:
         tokens += [(f"<0x{byte:02X}>", BYTE) for byte in range(256)]
@@ -77,7 +77,7 @@ def tiny_spm(out: Path, *, byte_tokens: bool, add_space_prefix: bool = False) ->
 
 
 def strings(entry: bytes, key: str) -> list[bytes]:
-    """The items of an entry that is an array of strings."""
+    """The items of an entry with an array of strings."""
     position = 8 + len(key) + 4
     kind, count = struct.unpack_from("<IQ", entry, position)
     assert kind == STRING
@@ -91,7 +91,7 @@ def strings(entry: bytes, key: str) -> list[bytes]:
 
 
 def string_array(key: str, items: Iterable[bytes]) -> bytes:
-    """An entry that is an array of strings."""
+    """An entry with an array of strings."""
     packed = [string(item) for item in items]
     return _array(key, STRING, len(packed), b"".join(packed))
 
@@ -112,14 +112,14 @@ def rewrite(source: Path, out: Path, changes: Mapping[str, bytes | None]) -> Pat
 
 
 def with_token_text(source: Path, out: Path, token: int, text: bytes) -> Path:
-    """One token spelled otherwise."""
+    """The entry of tokens with another text for one token."""
     tokens = strings(scan(source).raw[TOKENS], TOKENS)
     tokens[token] = text
     return rewrite(source, out, {TOKENS: string_array(TOKENS, tokens)})
 
 
 def duplicate_token_text(source: Path, out: Path) -> Path:
-    """Tokens 1000 and 1001 spelled alike: llama.cpp aborts (`GGML_ASSERT` on the map's size)."""
+    """Tokens 1000 and 1001 have the same text: llama.cpp aborts (`GGML_ASSERT` on the map size)."""
     text = strings(scan(source).raw[TOKENS], TOKENS)[1000]
     return with_token_text(source, out, 1001, text)
 
@@ -146,14 +146,14 @@ def scores_too_short(source: Path, out: Path) -> Path:
 
 
 def scores_of_nan(source: Path, out: Path) -> Path:
-    """No score is a number; llama.cpp takes the file."""
+    """Every score is NaN; llama.cpp accepts the file."""
     n = scan(source).n_tokens
     nan = _array(SCORES, F32, n, struct.pack("<f", float("nan")) * n)
     return rewrite(source, out, {SCORES: nan})
 
 
 def eos_out_of_range(source: Path, out: Path) -> Path:
-    """An end id that no token has: llama.cpp falls back to its default."""
+    """An end id out of range: llama.cpp uses its default."""
     return rewrite(source, out, {EOS: u32(EOS, 999_999)})
 
 
@@ -178,4 +178,4 @@ REFUSED: dict[str, tuple[str, Fault]] = {
     "truncated": ("llama_spm", truncated),
     "wrong magic": ("llama_spm", wrong_magic),
 }
-"""Faults that llama.cpp refuses: the vocabulary to rewrite, and the fault."""
+"""Faults that llama.cpp refuses: (vocabulary to rewrite, fault)."""

@@ -1,7 +1,7 @@
-"""Which suite detects which broken builder: every suite's own functions, run on each.
+"""Which suite detects which broken builder, with the functions of every suite run on each builder.
 
-A suite detects a broken builder where it reports a fault that it does not report for `fixed` on
-the same vocabulary. What it reports is read from the rows that the product's stages send.
+A suite detects a broken builder if it reports a fault that it does not report for `fixed` on the
+same vocabulary. The faults are read from the rows that the product's stages send.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ AUDITS = ("token_table", "exactness", "position_0", "specials")
 SUITES = (*AUDITS, "walks", "strings", *GENERATED, "laws")
 
 N_WALKS = 17
-"""One for each grammar of `walks.yaml`; the strategies take turns."""
+"""One walk per grammar of `walks.yaml`, with alternating strategies."""
 EVERY = 2
-"""One grammar of `strings.yaml` in so many is replayed."""
+"""Every N-th grammar of `strings.yaml` is replayed."""
 _HARMLESS = {Verdict.OK, Verdict.TRUNCATED, Verdict.IMPOSSIBLE}
 
 Faults = frozenset[Hashable]
@@ -76,7 +76,7 @@ class _Collector:
 
 @dataclass
 class Detector:
-    """One vocabulary under a forged tiny model; what `fixed` does is found out once."""
+    """One vocabulary with a forged tiny model; the faults of `fixed` are computed once."""
 
     name: str
     model: llama.Model
@@ -85,7 +85,7 @@ class Detector:
 
     @staticmethod
     def open(name: str, stack: ExitStack) -> Detector:
-        """Load a vocabulary of `conf/tokenizer`; it is given back with the stack."""
+        """Load a vocabulary of `conf/tokenizer`; closing the stack frees it."""
         llama.start()
         file = forge.forged(vocabulary_file(name), 0, source.cache_dir())
         model = stack.enter_context(closing(llama.Model(file, vocab_only=False)))
@@ -127,7 +127,7 @@ class Detector:
 
     @cached_property
     def fixed(self) -> dict[str, Faults]:
-        """What every suite reports for `fixed`."""
+        """The faults that every suite reports for `fixed`."""
         return {
             suite: frozenset(found)
             for suite, found in self._reports(builders.get("fixed"), Llguidance())
@@ -137,7 +137,7 @@ class Detector:
         """Whether each suite detects it; None where this vocabulary has nothing to break."""
         if not broken.breaks(self.session.material):
             return None
-        # An engine of its own: native tokenizers are shared by a hash, about which it may lie.
+        # A separate engine: native tokenizers are shared by hash, which a broken builder may fake.
         reports = self._reports(broken, broken.wrap(Llguidance()))
         return {
             suite: any(fault not in self.fixed[suite] for fault in found)
@@ -147,7 +147,7 @@ class Detector:
     def _reports(
         self, builder: Builder, engine: Engine
     ) -> Iterator[tuple[str, Iterator[Hashable]]]:
-        """(suite, its faults) of every suite; faults are looked for as they are asked for."""
+        """(suite, its faults) of every suite; the faults are computed lazily."""
         with closing(engine):
             material = self.session.material
             table = builder.build(material)
@@ -235,7 +235,7 @@ def _token_faults(row: Row, _: TokenTable) -> Iterator[Hashable]:
 
 
 def _exactness_faults(row: Row, table: TokenTable) -> Iterator[Hashable]:
-    """Another split is no fault, but of a table that says it hands on the runtime's own."""
+    """A different split is a fault only if the table claims to return the runtime's split."""
     claims_canonical = table.tokenize_mode == "llama_tokenize"
     if row["verdict"] in ("inexact", "thrown") or (
         row["verdict"] == "non_canonical" and claims_canonical
@@ -267,7 +267,7 @@ _READERS: dict[str, dict[str, Callable[[Row, TokenTable], Iterator[Hashable]]]] 
     "position_0": {"masks": _mask_faults},
     "specials": {"specials": _special_faults},
 }
-"""The tables that a suite fills, and what is a fault in a row of each."""
+"""suite → table that it fills → function that yields the faults of a row."""
 
 
 def _audit_faults(suite: str, table: TokenTable, kept: dict[str, list[Row]]) -> Iterator[Hashable]:
@@ -277,7 +277,7 @@ def _audit_faults(suite: str, table: TokenTable, kept: dict[str, list[Row]]) -> 
 
 
 def matrix(names: Sequence[str] = VOCABULARIES) -> dict[str, dict[str, dict[str, bool] | None]]:
-    """vocabulary → broken builder → suite → detected; None where there is nothing to break."""
+    """vocabulary → broken builder → suite → detected; None if the fault does not exist there."""
     found: dict[str, dict[str, dict[str, bool] | None]] = {}
     for name in names:
         with ExitStack() as stack:

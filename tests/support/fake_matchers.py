@@ -11,7 +11,7 @@ from pipeline.engines.protocol import Mask
 from pipeline.generation.cell import Cell
 
 N = 40
-"""Tokens of the fakes' vocabulary: not a multiple of 32, so that masks have padding bits."""
+"""Size of the fake vocabulary: not a multiple of 32, so that masks have padding bits."""
 STOP = 7
 WORDS = -(-N // 32)
 
@@ -26,7 +26,7 @@ EVERY_BIT = np.full(WORDS, 0xFFFFFFFF, np.uint32)
 
 
 def logits(*best: int) -> np.ndarray:
-    """The first of `best` is the likeliest; all others are likelier the lower their id."""
+    """Logits with `best` in descending order on top; the others fall with their id."""
     row = -np.arange(N, dtype=np.float32)
     for rank, token in enumerate(best):
         row[token] = 100 - rank
@@ -35,7 +35,7 @@ def logits(*best: int) -> np.ndarray:
 
 @dataclass
 class Fake:
-    """A matcher that follows a script: one mask a step, and which tokens it takes."""
+    """A matcher that follows a script: one mask per step, and the tokens that it refuses."""
 
     masks: Sequence[Mask | None]
     refuses: frozenset[int] = frozenset()
@@ -46,7 +46,7 @@ class Fake:
     closed: bool = False
 
     def mask(self) -> Mask | None:
-        assert self.error is None, "a dead matcher was asked again"
+        assert self.error is None, "a failed matcher was called again"
         self.masked += 1
         found = self.masks[min(len(self.consumed), len(self.masks) - 1)]
         if found is None:
@@ -54,7 +54,7 @@ class Fake:
         return found
 
     def consume(self, token: int) -> bool:
-        assert self.error is None, "a dead matcher was asked again"
+        assert self.error is None, "a failed matcher was called again"
         if token in self.refuses:
             self.error = f"token {token} refused"
             return False

@@ -1,4 +1,4 @@
-"""A model that is none: logits from a seed, decoded as a context decodes."""
+"""A fake model: logits computed from the tokens, with the interface of a context."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from support.fake_matchers import (
 steady = settings(derandomize=True, deadline=None, max_examples=100)
 
 SHARED = tuple(range(20, 35))
-"""A beginning long enough to be worth sharing."""
+"""A prefix that is long enough to be shared."""
 
 
 class FakeContext:
-    """A model whose logits name (prompt, length): position and tokens decide them alone."""
+    """A context whose logits depend only on the tokens of a sequence and their number."""
 
     def __init__(self, n_batch: int = 32, *, keeps: bool = True) -> None:
-        """`keeps` is whether the end of a sequence can be forgotten; recurrent models cannot."""
+        """`keeps`: whether the end of a sequence can be removed; recurrent models cannot."""
         self.n_batch = n_batch
         self.keeps = keeps
         self.held: dict[int, list[int]] = {}
@@ -49,7 +49,7 @@ class FakeContext:
         if all(position > 0 for _, position, _, _ in entries):
             assert sequences == [*range(sequences[0], sequences[-1] + 1)], "neighbours only"
         self.calls.append([*entries])
-        self._rows[:] = np.nan  # the rows of before are stale now
+        self._rows[:] = np.nan  # earlier logits are invalid now
         n_wanted = 0
         for token, position, sequence, wanted in entries:
             text = self.held.setdefault(sequence, [])

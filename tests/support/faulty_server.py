@@ -1,8 +1,8 @@
 """`python tests/faulty_server.py PORT FILE`: a server with a fault for each prompt.
 
-FILE gets a line with its process id and its port. It speaks OpenAI's chat interface and stands in
-for faults that no real server shows on demand. A prompt is the fault's name; any other is answered
-rightly, as far as its schema is `const`s.
+It writes a line with its process id and port to FILE. It has OpenAI's chat API and simulates faults
+that no real server shows on demand. The prompt is the name of the fault. Other prompts get a
+correct answer if their schema consists of `const`s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 RIGHT = '{"k":"right"}'
 CANARY = "FAULTY_SERVER_CANARY"
-"""Environment variable with an address that a redirect leads to."""
+"""Environment variable with the address to which it redirects."""
 
 TEXTS: dict[str, tuple[str | None, str]] = {
     "wrong": ('{"k":"wrong"}', "stop"),
@@ -30,7 +30,7 @@ TEXTS: dict[str, tuple[str | None, str]] = {
     "half_a_character": ("\ud800", "stop"),
     "other_end": (RIGHT, "content_filter"),
 }
-"""Answers by prompt: the text and the `finish_reason`."""
+"""Prompt → (text of the answer, `finish_reason`)."""
 
 asked: Counter[str] = Counter()
 
@@ -116,7 +116,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer("", "stop", reasoning_content=RIGHT)
 
     def _enforce(self, schema: dict[str, Any]) -> None:
-        """What a right server does: an object of constants, or a refusal."""
+        """Answer like a correct server: with an object of constants, or a refusal."""
         if not all("const" in part for part in schema.get("properties", {"": {}}).values()):
             self.fault_refuse()
             return

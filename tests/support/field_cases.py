@@ -1,9 +1,9 @@
-"""What the tests of the field cases share.
+"""Shared by the tests of the field cases.
 
-These are the faults that people met in public, U-01 to U-25: each made small, each with its
-verdict. One test, or a few, for each number; its docstring tells the fault's story and names the
-public report. Where the engine or the runtime does not do what the report says, the test says how
-it differs ("In reality").
+Field cases are publicly reported faults, U-01 to U-25: each is reduced to a small example with its
+verdict. Each number has one or a few tests. The docstring describes the fault and names the public
+report. If the engine or the runtime does not behave as reported, the test says how it differs ("In
+reality").
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def engine() -> Iterator[Llguidance]:
 
 
 def wrong(vocabulary: Vocabulary, claimed: Sequence[bytes]) -> dict[int, str]:
-    """The rows of `tokens`: damage by id (TABLE_BYTES)."""
+    """The rows of the table `tokens` (TABLE_BYTES): id → kind of damage."""
     rows = token_table.wrong_tokens(vocabulary, table_of(vocabulary, claimed))
     return {int(str(row["token"])): str(row["damage"]) for row in rows}
 
@@ -48,7 +48,7 @@ def wrong(vocabulary: Vocabulary, claimed: Sequence[bytes]) -> dict[int, str]:
 def probed(
     opened: Opened, texts: Sequence[bytes], tokenize: Callable[[bytes], list[int]] | None = None
 ) -> dict[bytes, Probed]:
-    """The rows of `exactness`, by probe; `llama_tokenize` unless told otherwise."""
+    """The rows of the table `exactness`, by probe; uses `llama_tokenize` by default."""
     own = tokenize or bridge.raw_tokenize(opened.model.vocab)
     found = round_trip.measure(opened.vocabulary, own, None, lambda _: True, [*texts])
     return {one.probe: one for one in found}
@@ -66,12 +66,12 @@ def special_rows(bench: Bench) -> dict[int, dict[str, object]]:
 
 
 def through_text(claims: Sequence[bytes]) -> list[bytes]:
-    """What is left of bytes that went through a string."""
+    """The bytes after decoding them to text and encoding them again."""
     return [claim.decode("utf-8", "replace").encode() for claim in claims]
 
 
 def audited(folder: Path, *files: Path, code: int = 1) -> dict[str, dict[str, Any]]:
-    """The rows of `tokenizers` of one real sweep over these files, by file."""
+    """Run one real sweep over these files; returns the rows of `tokenizers` by file."""
     done = pipeline(
         folder,
         "audit",

@@ -1,4 +1,4 @@
-"""A model hub on 127.0.0.1, for tests: what huggingface_hub asks when it downloads one file."""
+"""A model hub on 127.0.0.1, with the requests that huggingface_hub makes to download one file."""
 
 import hashlib
 import threading

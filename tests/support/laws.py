@@ -1,7 +1,7 @@
-"""The laws every builder keeps, as plain functions that raise AssertionError.
+"""The laws that every builder must obey, as functions that raise AssertionError.
 
-A law takes a `Subject`: one builder on one vocabulary. A builder with known faults says so in
-`recorded`, and then may be wrong in that way and to that extent, and in no other.
+A law takes a `Subject`: one builder on one vocabulary. `recorded` holds the known faults of a
+builder; any other fault breaks a law.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipeline.vocab.token_types import UNRENDERED, Attr, attr_name
 from pipeline.vocab.vocabulary import Vocabulary
 
 GREEDY = "greedy"
-"""The tokenize mode of a table without a tokenization of its own."""
+"""The tokenize mode of a table without its own tokenization."""
 
 SAMPLES = (
     b"",
@@ -37,11 +37,11 @@ SAMPLES = (
     b"<s></s><|eot_id|>[SEP]",
     b"x" * 300,
 )
-"""Bytes that `llama_tokenize` survives on every known vocabulary. Not among them: a code point
-beyond U+10FFFF (`f4 90 80 80`), of which BPE and WPM die."""
+"""Bytes on which `llama_tokenize` does not crash with any known vocabulary. They contain no code
+point above U+10FFFF (`f4 90 80 80`), on which BPE and WPM crash."""
 
 LITERALS = ("hello world", "The quick", 'x = [1, 2]; "y"')
-"""Texts whose forced tokens are looked at."""
+"""Texts whose forced tokens are checked."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class Subject:
     material: Material
     engine: Llguidance
     recorded: Mapping[str, int] = field(default_factory=dict[str, int])
-    """How many tokens the builder is known to get wrong, by kind of damage."""
+    """Known number of wrong tokens, by kind of damage."""
     exact: bool = True
-    """Whether its tokenization, where it has one, claims to give the bytes back."""
+    """Whether its tokenization, if it has one, claims to be lossless."""
 
     @cached_property
     def table(self) -> TokenTable:
@@ -66,7 +66,7 @@ class Subject:
 
 
 def one_entry_per_id(subject: Subject) -> None:
-    """Identity of a token is its id: no entry more, none less, each of bytes."""
+    """A table has exactly one entry per id, each of type bytes."""
     table, n = subject.table, subject.vocabulary.n_tokens
     assert len(table.claimed) == n, f"{len(table.claimed)} claims for {n} ids"
     assert len(table.special) == n, f"{len(table.special)} special marks for {n} ids"
@@ -76,14 +76,14 @@ def one_entry_per_id(subject: Subject) -> None:
 
 
 def special_tokens_have_a_name(subject: Subject) -> None:
-    """A bare special marker would be a token of the one byte 0xFF."""
+    """A special token has text: a special marker alone would be a token of the byte 0xFF."""
     table = subject.table
     bare = [i for i, mark in enumerate(table.special) if mark and not table.claimed[i]]
     assert not bare, f"special and empty: {bare[:5]}"
 
 
 def text_is_not_special(subject: Subject) -> None:
-    """What a runtime renders as ordinary text must be reachable as text (U-16)."""
+    """A token that a runtime renders as ordinary text must be reachable as text (U-16)."""
     ordinary = int(Attr.NORMAL | Attr.BYTE)
     wrong = [
         (i, attr_name(int(attr)))
@@ -96,7 +96,7 @@ def text_is_not_special(subject: Subject) -> None:
 
 
 def control_tokens_are_special(subject: Subject) -> None:
-    """What is not rendered must not be reachable as text (U-17)."""
+    """A token that is not rendered must not be reachable as text (U-17)."""
     vocabulary = subject.vocabulary
     unmarked = [
         (i, vocabulary.true_bytes[i])
@@ -109,14 +109,14 @@ def control_tokens_are_special(subject: Subject) -> None:
 
 
 def ends_on_eot_else_eos(subject: Subject) -> None:
-    """The one id a text may end with is the end of turn, else the end of sequence, else none."""
+    """The end id is the end of turn, else the end of sequence, else none."""
     vocabulary = subject.vocabulary
     right = vocabulary.eot if vocabulary.eot != -1 else vocabulary.eos
     assert subject.table.eos == right, f"ends on {subject.table.eos}, not on {right}"
 
 
 def claims_the_true_bytes(subject: Subject) -> None:
-    """Each claim is the token's true bytes, or wrong exactly as recorded."""
+    """Each claim equals the token's true bytes; the wrong ones are exactly those recorded."""
     pairs = zip(subject.vocabulary.true_bytes, subject.table.claimed, strict=False)
     kinds = [(i, damage(true, claim)) for i, (true, claim) in enumerate(pairs)]
     found = Counter(kind.value for _, kind in kinds if kind is not None)
@@ -127,7 +127,7 @@ def claims_the_true_bytes(subject: Subject) -> None:
 
 
 def mode_is_honest(subject: Subject) -> None:
-    """A table says `greedy` if, and only if, it has no tokenization."""
+    """The mode of a table is `greedy` if and only if it has no tokenization."""
     table = subject.table
     assert table.tokenize_mode, "no tokenize mode"
     silent = table.tokenize is None
@@ -137,7 +137,7 @@ def mode_is_honest(subject: Subject) -> None:
 
 
 def same_hash_same_table(subject: Subject) -> None:
-    """Native tokenizers are shared by hash: what is built twice is the same, and hashes alike."""
+    """Native tokenizers are shared by hash: two builds give equal tables with equal hashes."""
     one, two = subject.table, subject.builder.build(subject.material)
     same = (
         one.engine_bytes == two.engine_bytes
@@ -150,7 +150,7 @@ def same_hash_same_table(subject: Subject) -> None:
 
 
 def tokenize_never_raises(subject: Subject) -> None:
-    """An exception in the callback gives a wrong mask silently, and so does an id of no token."""
+    """Tokenize raises nothing and returns valid ids; either fault would give a wrong mask."""
     table = subject.table
     for sample in SAMPLES if table.tokenize else ():
         try:
@@ -163,7 +163,7 @@ def tokenize_never_raises(subject: Subject) -> None:
 
 
 def exact_tokenization_is_exact(subject: Subject) -> None:
-    """A tokenization that claims to be exact gives the probes back, to the byte."""
+    """A tokenization that claims to be exact reproduces the probes byte for byte."""
     table, true = subject.table, subject.vocabulary.true_bytes
     for sample in (b"The", b"a b", b"1\n2") if table.tokenize and subject.exact else ():
         [ids] = tokenized(table, sample)
@@ -172,7 +172,7 @@ def exact_tokenization_is_exact(subject: Subject) -> None:
 
 
 def forced_tokens_spell_the_forced_text(subject: Subject) -> None:
-    """What the engine forces is a beginning of the one legal text; greedy forces nothing."""
+    """Forced tokens spell a prefix of the only legal text; greedy tables force nothing."""
     table = subject.table
     if table.tokenize is not None and not subject.exact:
         return
@@ -206,7 +206,7 @@ LAWS: tuple[Law, ...] = (
 
 
 def broken(subject: Subject) -> set[str]:
-    """The names of all laws that a subject breaks."""
+    """The names of the laws that a subject breaks."""
     found: set[str] = set()
     for law in LAWS:
         try:
@@ -217,7 +217,10 @@ def broken(subject: Subject) -> set[str]:
 
 
 def honest_sharing(tables: Mapping[str, TokenTable]) -> None:
-    """Over several builders: equal hash, if and only if equal bytes, end, mode and tokens."""
+    """Check that tables of several builders have equal hashes if and only if they are equal.
+
+    Equal means: the same bytes, end, mode and tokens.
+    """
     items = list(tables.items())
     for i, (name, one) in enumerate(items):
         for other, two in items[i + 1 :]:

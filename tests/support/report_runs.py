@@ -1,4 +1,4 @@
-"""Runs to report on: made up, large, hostile, cut short, or of a server."""
+"""Runs for reports: artificial, large, hostile, interrupted, or with a server target."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -32,13 +32,13 @@ HOSTILE = {
 
 
 def row(table: str, **values: Any) -> Row:
-    """A row with what is not said left empty; bytes as a worker sends them."""
+    """A row with missing columns as None; bytes in the form that a worker sends."""
     said = {k: v.decode("latin-1") if isinstance(v, bytes) else v for k, v in values.items()}
     return dict.fromkeys(schemas.SCHEMAS[table]) | said
 
 
 def cell(**values: Any) -> Row:
-    """A cell of an invented run; ok unless told otherwise."""
+    """A cell of an artificial run; ok by default."""
     names = {"target": "inprocess", "model": "m", "tokenizer": "t", "builder": "b", "suite": "s"}
     names |= {name: values[name] for name in KEY if name in values}
     known = {"cell_key": "/".join(names[name] for name in KEY), "verdict": "ok", "cause": "none"}
@@ -46,7 +46,7 @@ def cell(**values: Any) -> Row:
 
 
 def step(of: Row, number: int, **values: Any) -> Row:
-    """A step of a cell; its bytes are right unless told otherwise."""
+    """A step of a cell; its bytes are right by default."""
     shared = ("model", "tokenizer", "builder", "suite", "case", "cell_key")
     known: Row = {"token": number, "attribute": "NORMAL", "n_allowed": 3, "origin": "chosen"}
     true = values.get("true", b"x")
@@ -55,14 +55,14 @@ def step(of: Row, number: int, **values: Any) -> Row:
 
 
 def walked(**values: Any) -> Row:
-    """A walk of a replay; right unless told otherwise."""
+    """A walk of a replay; ok by default."""
     names = {"tokenizer": "t", "builder": "b", "collection": "s", "schema": "a", "instance": "i"}
     known = {"split": "canonical", "valid": True, "verdict": "ok", "cause": "none", "reason": ""}
     return row("replay", **(names | known | values))
 
 
 def replay(folder: Path) -> Path:
-    """A replay alone: a builder's fault, one of the engine, and a schema that got no walk."""
+    """A run with a replay only: a fault of a builder, one of the engine, a schema without walks."""
     lost = {"verdict": "valid_refused", "reason": "refused", "culprit_step": 0}
     mine = [
         walked(builder="fixed"),
@@ -99,7 +99,7 @@ def replay(folder: Path) -> Path:
 
 
 def hostile(folder: Path, verdict: str = "unenforced") -> Path:
-    """A run whose every text is out to break a page: names, bytes, reasons, reproducers."""
+    """A run whose texts try to break a page: names, bytes, reasons, reproducers."""
     cells: list[Row] = []
     steps: list[Row] = []
     tokens: list[Row] = []
@@ -171,7 +171,7 @@ def _hostile_field() -> dict[str, list[Row]]:
 
 
 def field(results: Path) -> None:
-    """What `scripts/field_report.py` writes: no cells, and no table but the field's own."""
+    """A run as `scripts/field_report.py` writes it: only the tables of the field, no cells."""
     proof: Row = {"tokenizer": "llama_spm", "verdict": "incomplete", "grammar": "start: /(é|z)/"}
     proof |= {"tokens": [], "ids": [198], "true": b"\xc3", "claimed": "\ufffd".encode()}
     proof |= {"file": "reproducers/llama_spm-lmfe-0.11.3-incomplete-other.yaml"}
@@ -203,7 +203,7 @@ def field(results: Path) -> None:
 
 
 def made(folder: Path, rows: Mapping[str, Iterable[Row]], **manifest: Any) -> Path:
-    """A finished run with these tables; the others are empty."""
+    """Write a finished run with these tables; the others are empty."""
     folder.mkdir(parents=True)
     counts: dict[str, int] = {}
     for table in schemas.SCHEMAS:
@@ -222,7 +222,7 @@ def made(folder: Path, rows: Mapping[str, Iterable[Row]], **manifest: Any) -> Pa
 
 
 def cut_short(folder: Path, rows: Mapping[str, Iterable[Row]]) -> Path:
-    """A run that was killed: one unit done, the last line torn, no tables, no closing record."""
+    """A killed run: one unit done, the last line incomplete, no tables, no manifest."""
     (folder / "parts").mkdir(parents=True)
     lines = [json.dumps({"type": "rows", "table": t, "rows": [*r]}) for t, r in rows.items()]
     lines.append(json.dumps({"type": "done", "unit": ["cell", "builder", "suite", "case"]}))
@@ -232,7 +232,7 @@ def cut_short(folder: Path, rows: Mapping[str, Iterable[Row]]) -> Path:
 
 
 def large(folder: Path, cells: int = 10_000, steps: int = 12) -> Path:
-    """A run of so many cells: two builders, of which one breaks every third cell."""
+    """A run with this number of cells and two builders; one breaks every third cell."""
     found: list[Row] = []
     taken: list[Row] = []
     for number in range(cells):
@@ -275,7 +275,7 @@ def large(folder: Path, cells: int = 10_000, steps: int = 12) -> Path:
 
 
 def reported(results: Path, *arguments: str) -> Path:
-    """Build a report by the real command; its folder."""
+    """Build a report with the real command; returns its folder."""
     out = results.parent / f"{results.name}-site"
     assert main(["report", f"results_dir={results}", f"out={out}", *arguments]) == 0
     return out
@@ -287,7 +287,7 @@ def nothing(results: Path) -> None:
 
 
 def server(results: Path) -> None:
-    """A run of a target behind a server: cells, and nothing else."""
+    """A run with a server target: only cells."""
     verdicts = enumerate(("ok", "stopped"))
     found = [cell(target="server", case=f"c{i}", verdict=verdict) for i, verdict in verdicts]
     made(results / "a", {"cells": found})

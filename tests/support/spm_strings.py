@@ -1,8 +1,8 @@
-"""Seeded byte strings on which SentencePiece encoders part ways, of one vocabulary.
+"""Seeded byte strings on which SentencePiece encoders may differ, for one vocabulary.
 
-Every kind in turn: random bytes, letters, runs of white space and U+2581, specials among words,
-scripts without spaces, any code points, tokens side by side, broken UTF-8, and letters of which
-nearly every pair can be merged.
+The kinds alternate: random bytes, letters, runs of white space and U+2581, specials among words,
+scripts without spaces, random code points, joined tokens, broken UTF-8, and letters of which nearly
+every pair can be merged.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ def strings(vocabulary: Vocabulary, n: int, seed: int) -> Iterator[bytes]:
 
 
 def native_scheme(vocabulary: Vocabulary) -> SpmPrefixScheme:
-    """What llama.cpp itself follows on a vocabulary."""
+    """The prefix scheme that llama.cpp itself follows for a vocabulary."""
     adds = vocabulary.add_space_prefix
     return SpmPrefixScheme.AFTER_EACH_SPECIAL if adds else SpmPrefixScheme.NONE
 
 
 class Compared:
-    """Our encoder beside llama.cpp's on one vocabulary, string by string."""
+    """Our encoders for one vocabulary, to compare with llama.cpp string by string."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         scheme = native_scheme(vocabulary)
@@ -75,6 +75,6 @@ class Compared:
         }
 
     def lost(self, data: bytes) -> bytes | None:
-        """What the lossless encoder gives back where it is not `data`."""
+        """The decoded bytes of the lossless encoding if they differ from `data`, else None."""
         got = b"".join(self.vocabulary.rendered[token] for token in self.lossless.encode(data))
         return None if got == data else got

@@ -1,4 +1,4 @@
-"""Builders that are `fixed` with one thing spoilt, which some law or suite must see."""
+"""Builders that are `fixed` with one fault, which some law or suite must detect."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.vocab.token_types import Attr
 
 @dataclass
 class Broken:
-    """`fixed`, with one thing spoilt."""
+    """`fixed`, with one fault."""
 
     spoil: Callable[[TokenTable, Material], TokenTable]
     name: str = "broken"

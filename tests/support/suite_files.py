@@ -1,4 +1,4 @@
-"""Suite files to write and to spoil."""
+"""Valid and invalid suite files."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ SCHEMA: dict[str, Any] = {"type": "object", "properties": {"b": {}, "a": {}}}
 
 
 def a_case(**changes: Any) -> dict[str, Any]:
-    """A right case; a change to None leaves the field out."""
+    """A valid case with changes; a field changed to None is left out."""
     case: dict[str, Any] = {
         "id": "one",
         "prompt": "Hello",
@@ -34,7 +34,7 @@ def write(folder: Path, *cases: Any, **top: Any) -> Path:
 
 
 def refusal(path: Path) -> str:
-    """The message; always one line that begins with the file."""
+    """The error message without the path; checks that it is one line that begins with the path."""
     with pytest.raises(SuiteError) as caught:
         load(path)
     message = str(caught.value)

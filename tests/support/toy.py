@@ -1,7 +1,7 @@
-"""Toy vocabularies and tables fed to the real engine, and one state or generation of them.
+"""Toy vocabularies and tables with the real engine, to judge one state or one generation.
 
-A toy is a handful of tokens whose bytes are given; a table is what somebody claims of them. What
-comes back is in the product's words: a `Finding` for a state, a `Judged` for a generation.
+A toy has a few tokens with given bytes; a table holds the bytes that a builder claims. The results
+have the product's types: a `Finding` for a state, a `Judged` for a generation.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ def made_of(
     texts: Sequence[bytes] | None = None,
     kind: VocabType = VocabType.SPM,
 ) -> Vocabulary:
-    """A vocabulary of these true bytes; tokens are NORMAL unless `attrs` says else.
+    """A vocabulary with these true bytes; tokens are NORMAL unless `attrs` has another value.
 
-    `ends` are the ids on which the runtime stops; `eos`, the one a builder names, is the first.
+    `ends` are the ids at which the runtime stops. `eos`, which a builder declares, is by default
+    the first of them.
     """
     bits = np.full(len(pieces), int(Attr.NORMAL), np.uint32)
     for token, attr in (attrs or {}).items():
@@ -79,7 +80,7 @@ def table_of(
     special: Iterable[int] | None = None,
     tokenize: Callable[[bytes], list[int]] | None = None,
 ) -> TokenTable:
-    """What a builder claims: the truth, with hidden tokens special, unless told otherwise."""
+    """A builder's table: by default the true bytes, with hidden tokens marked special."""
     hidden = (vocabulary.attrs & UNRENDERED) != 0
     marked = {*(np.flatnonzero(hidden).tolist() if special is None else special)}
     return TokenTable(
@@ -92,7 +93,7 @@ def table_of(
 
 
 def longest_first(pieces: Sequence[bytes]) -> Callable[[bytes], list[int]]:
-    """An exact tokenization: the longest token at each place, the lowest id of equals."""
+    """An exact tokenization: the longest token at each place, the lowest id of duplicates."""
     ids: dict[bytes, int] = {}
     for token, piece in enumerate(pieces):
         if piece:
@@ -110,7 +111,7 @@ def longest_first(pieces: Sequence[bytes]) -> Callable[[bytes], list[int]]:
 
 
 def case_of(grammar: str, check: Check | None = None, tokens: Sequence[int] = ()) -> Case:
-    """A Lark grammar; one that is a bare literal or regex brings its own checker."""
+    """The case of a Lark grammar; a single literal or regex gets a checker by default."""
     if check is None:
         regex = re.fullmatch(r"start: /(.*)/", grammar)
         check = (
@@ -122,7 +123,7 @@ def case_of(grammar: str, check: Check | None = None, tokens: Sequence[int] = ()
 
 
 def schema_case(schema: str, check: Json, tokens: Sequence[int] = ()) -> Case:
-    """A JSON schema, compact and of a bounded layout."""
+    """The case of a JSON schema, with a compact layout."""
     return Case(
         "field_cases", "one", "Hello", Grammar("json", schema), check, 64, tokens=(*tokens,)
     )
@@ -130,7 +131,7 @@ def schema_case(schema: str, check: Json, tokens: Sequence[int] = ()) -> Case:
 
 @dataclass(frozen=True)
 class Bench:
-    """One table over one vocabulary, in the real engine."""
+    """One table for one vocabulary, with the real engine."""
 
     vocabulary: Vocabulary
     table: TokenTable
@@ -148,7 +149,7 @@ class Bench:
         return MaskJudge(self.vocabulary, self.oracle, budget=1e9)
 
     def languages(self, case: Case) -> Languages:
-        """A case's languages, kept alive: the judge knows them by identity."""
+        """A case's languages, cached: the judge uses their identity."""
         if case not in self._languages:
             self._languages[case] = Languages.of(case)
         return self._languages[case]
@@ -158,7 +159,7 @@ class Bench:
         return {}
 
     def state(self, case: Case | str, tokens: Sequence[int] = ()) -> Finding:
-        """What the mask after these tokens comes out as."""
+        """The finding for the mask after these tokens."""
         case = case_of(case) if isinstance(case, str) else case
         with closing(self.compile(case)) as matcher:
             assert matcher.error is None, matcher.error
@@ -169,7 +170,7 @@ class Bench:
             return self.judge.judge(grammar, prefix, matcher, mask, random.Random(0))
 
     def allowed(self, case: Case | str, tokens: Sequence[int] = ()) -> list[int]:
-        """The ids the mask after these tokens allows."""
+        """The ids that the mask after these tokens allows."""
         case = case_of(case) if isinstance(case, str) else case
         with closing(self.compile(case)) as matcher:
             assert matcher.error is None, matcher.error
@@ -180,9 +181,9 @@ class Bench:
     def generate(
         self, case: Case | str, seed: int = 0, *, drop: bool = True, never: Iterable[int] = ()
     ) -> Judged:
-        """One cell, decoded with random logits in place of a model, and judged as `run` does.
+        """Decode one cell with random logits instead of a model, and judge it as `run` does.
 
-        `never` are ids that an earlier sampler has put out of the question.
+        `never` are ids that an earlier sampler excluded.
         """
         case = case_of(case) if isinstance(case, str) else case
         rng = np.random.default_rng(seed)
@@ -220,7 +221,7 @@ class Bench:
 
 
 def advance(cell: Cell, logits: np.ndarray) -> int | None:
-    """One step of a cell on its own, greedily; the token taken, None where it has ended."""
+    """Run one greedy step of a single cell; returns the sampled token, None if it has ended."""
     cell.compute_mask()
     token = cell.forced_token()
     if cell.end is not None:
@@ -233,13 +234,13 @@ def advance(cell: Cell, logits: np.ndarray) -> int | None:
 
 
 def bench_of(opened: Opened, builder: str) -> Bench:
-    """A real vocabulary under a builder of the product."""
+    """A bench with a real vocabulary and a builder of the product."""
     return Bench(opened.vocabulary, opened.table(builder), opened.engine)
 
 
 @contextmanager
 def opened_file(file: Path) -> Generator[Opened]:
-    """A GGUF of a test's own making, in this process: only files known to be good."""
+    """Open a GGUF that a test made, in this process; only for files that do not crash llama.cpp."""
     llama.start()
     with closing(llama.Model(file, vocab_only=True)) as model, closing(Llguidance()) as engine:
         yield Opened(model, vocabulary.read(model), engine)

@@ -1,4 +1,4 @@
-"""Real vocabularies by name, opened in this process; and which released packages are here."""
+"""Real vocabularies by name, opened in this process, and the installed released packages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.command import ROOT
 
 @cache
 def vocabulary_file(name: str) -> Path:
-    """The GGUF of a tokenizer of `conf/tokenizer`, fetched if need be."""
+    """The GGUF of a tokenizer of `conf/tokenizer`, downloaded if necessary."""
     fields = yaml.safe_load((ROOT / "conf" / "tokenizer" / f"{name}.yaml").read_text("utf-8"))
     found = resolve.resolve(
         source.Source(**fields | {"members": tuple(fields["members"])}), progress=False
@@ -36,7 +36,7 @@ def vocabulary_file(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Opened:
-    """A vocabulary in this process, and an engine for its tables."""
+    """A vocabulary opened in this process, and an engine for its tables."""
 
     model: llama.Model
     vocabulary: Vocabulary
@@ -44,7 +44,7 @@ class Opened:
 
     @cached_property
     def judge(self) -> MaskJudge:
-        """A judge of its masks that has all the time in the world."""
+        """A judge of its masks without a time budget."""
         return MaskJudge(self.vocabulary, TokenOracle(self.vocabulary.rendered), budget=1e9)
 
     @property
@@ -56,7 +56,7 @@ class Opened:
 
 
 def present(get: Callable[[str], object], *names: str) -> list[str]:
-    """Those of the builders or engines whose package is installed, or that need none."""
+    """The builders or engines whose package is installed, or that need none."""
     found: list[str] = []
     for name in names:
         made = get(name)

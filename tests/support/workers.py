@@ -1,4 +1,4 @@
-"""Jobs for workers, scripts in their place, and whether a process still lives."""
+"""Jobs for workers, scripts that replace workers, and checks whether a process is alive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLAN = set(Plan.__dataclass_fields__)
 
 
 def job(file: Path, **changes: Any) -> Job:
-    """An audit of one vocabulary under one builder; fields of the plan and of the job change."""
+    """A job that audits one vocabulary with one builder; `changes` are its fields or its plan's."""
     planned: dict[str, Any] = {"builders": ("fixed",), "stages": ("audit",)}
     planned |= {name: value for name, value in changes.items() if name in _PLAN}
     plain: dict[str, Any] = {
@@ -49,7 +49,7 @@ def audit(**changes: Any) -> AuditSettings:
 
 
 def stub(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> Path:
-    """Let a shell script stand in for the worker; it writes its process id to the file given."""
+    """Replace the worker by a shell script, which writes its process id to the returned file."""
     pid, file = folder / "pid", folder / "worker.sh"
     file.write_text(f'#!/bin/sh\necho $$ > "{pid}"\n{script}\n', "utf-8")
     file.chmod(0o755)
@@ -58,7 +58,7 @@ def stub(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> Path:
 
 
 def alive(pid: str) -> bool:
-    """Whether a process is there and no zombie that nobody has waited for yet."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:

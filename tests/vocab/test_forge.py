@@ -144,8 +144,8 @@ def entry(key: bytes, kind: int, value: bytes) -> bytes:
         (1, entry(b"a", 99, b""), "unknown type 99"),
         (2, entry(b"a", 7, b"\1") * 2, "twice"),
         (1, entry(b"\xff", 7, b"\1"), "not a usable GGUF"),
-        (0, b"", "carries no tokenizer"),
-        (1, entry(b"tokenizer.ggml.tokens", 7, b"\1"), "carries no tokenizer"),
+        (0, b"", "has no tokenizer"),
+        (1, entry(b"tokenizer.ggml.tokens", 7, b"\1"), "has no tokenizer"),
     ],
 )
 def test_garbage_is_refused(count: int, body: bytes, said: str, tmp_path: Path) -> None:

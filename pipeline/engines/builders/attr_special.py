@@ -1,7 +1,8 @@
-"""`attr_special`: special tokens told by their attribute, bytes still by `llama_detokenize`.
+"""`attr_special`: special tokens by their attribute, bytes still by `llama_detokenize`.
 
-Follows the public proposal to decide specials by `llama_token_attr` instead of by an empty
-piece (llama.cpp pull request 15837). It mends neither defect: bytes and tokens are as before.
+Follows llama.cpp pull request 15837, which proposes to recognize special tokens by
+`llama_token_attr` instead of by an empty piece. It fixes neither defect: bytes and tokenization are
+as in `unfixed`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _SPECIAL = UNRENDERED | int(Attr.USER_DEFINED)
 
 @register
 class AttrSpecial:
-    """`unfixed`, with control, unknown and user-defined tokens behind the special marker."""
+    """`unfixed`, with control, unknown and user-defined tokens marked special."""
 
     name = "attr_special"
     version = 1

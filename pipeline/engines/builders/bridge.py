@@ -1,8 +1,8 @@
-"""The steps of llama.cpp's llguidance bridge that its builders share.
+"""The steps of llama.cpp's llguidance bridge, shared by the builders that follow it.
 
 Follows `llama_sampler_llg_new_tokenizer` and `llama_sampler_llg_tokenize_fn` in llama.cpp's
-`common/llguidance.cpp`. Nothing here adds or strips a space: the real `llama_detokenize`,
-`llama_token_to_piece` and `llama_tokenize` do whatever they do.
+`common/llguidance.cpp`. Nothing here adds or strips a space itself: the code calls the real
+`llama_detokenize`, `llama_token_to_piece` and `llama_tokenize`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,22 @@ from ...native.llama import PIECE_LIMIT, Vocab
 from ..table import SPECIAL_MARKER, Material, Tokenize, TokenTable
 
 PROBES = (b"The", b"a b", b"1\n2")
-"""Texts by which the fix tells a byte-exact tokenizer: a prefix, a space within, a newline."""
+"""Texts with which the fix tests whether a tokenizer is byte-exact: for an added prefix, an inner
+space, a newline."""
 
 
 def end_token(material: Material) -> int:
-    """The id the bridge ends a text with: end of turn, else end of sequence, else -1."""
+    """The id with which the bridge ends a text: end of turn, else end of sequence, else -1."""
     vocabulary = material.vocabulary
     return vocabulary.eot if vocabulary.eot != -1 else vocabulary.eos
 
 
 def entries(plain: list[bytes], special: list[bytes]) -> tuple[list[bytes], list[bool]]:
-    """The bridge's loop: a token that renders as nothing is entered as special, by its text."""
+    """The bridge's loop over all ids: (claimed bytes, special marks), one entry per id.
+
+    A token whose `plain` bytes are empty is entered as special, with its `special` bytes. Raises
+    `BuilderRefused` as `refuse_long` does.
+    """
     pairs = list(zip(plain, special, strict=True))
     claimed = [shown or whole for shown, whole in pairs]
     marked = [not shown and whole != b"" for shown, whole in pairs]
@@ -33,7 +38,7 @@ def entries(plain: list[bytes], special: list[bytes]) -> tuple[list[bytes], list
 
 
 def refuse_long(entry: bytes) -> None:
-    """Refuse where the bridge aborts: an entry that does not fit its buffer (`max_token`)."""
+    """Raise `BuilderRefused` if the bridge aborts: the entry exceeds its buffer (`max_token`)."""
     if len(entry) > PIECE_LIMIT:
         raise BuilderRefused(
             f"a token of {len(entry)} bytes: the bridge aborts above {PIECE_LIMIT}"
@@ -41,12 +46,12 @@ def refuse_long(entry: bytes) -> None:
 
 
 def detokenized_entries(vocab: Vocab) -> tuple[list[bytes], list[bool]]:
-    """Entries as the unfixed bridge fills them in (defect A): `llama_detokenize` of one id."""
+    """Entries as the unfixed bridge makes them (defect A): `llama_detokenize` of each id."""
     return entries(vocab.detokenize_each(special=False), vocab.detokenize_each(special=True))
 
 
 def _piece_entries(material: Material) -> tuple[list[bytes], list[bool]]:
-    """Entries as the fixed bridge fills them in: `llama_token_to_piece` with lstrip 0."""
+    """Entries as the fixed bridge makes them: `llama_token_to_piece` with lstrip 0."""
     return entries(material.vocabulary.rendered, material.vocabulary.true_bytes)
 
 
@@ -58,7 +63,7 @@ def true_table(
     note: str = "",
     guarded: bool = False,
 ) -> TokenTable:
-    """Entries as the fixed bridge has them, under any tokenization; greedy where none is given."""
+    """A table with the entries of the fixed bridge and this tokenization; greedy without one."""
     claimed, special = _piece_entries(material)
     return TokenTable(
         claimed, special, end_token(material), tokenize, mode, note=note, guarded=guarded
@@ -66,15 +71,14 @@ def true_table(
 
 
 def raw_tokenize(vocab: Vocab) -> Tokenize:
-    """`tokenize_fn` as the unfixed bridge has it (defect B): `llama_tokenize`, specials parsed."""
+    """`tokenize_fn` of the unfixed bridge (defect B): `llama_tokenize` with specials parsed."""
     return lambda data: vocab.tokenize(data, add_special=False, parse_special=True)
 
 
 def probed_tokenize(material: Material) -> Tokenize | None:
-    """`tokenize_fn` as the fixed bridge has it: `llama_tokenize` where the probes come back exact.
+    """`tokenize_fn` of the fixed bridge: `llama_tokenize` if it is exact on all probes, else None.
 
-    A probe that throws, or comes back as an id of no token, counts as inexact. None stands for
-    greedy.
+    A probe that throws, or that gets an id out of range, counts as inexact. None means greedy.
     """
     vocab, tokenize = material.vocab, raw_tokenize(material.vocab)
     for probe in PROBES:

@@ -1,4 +1,4 @@
-"""`bytes_fixed`: only defect A mended, so that what still fails is defect B's."""
+"""`bytes_fixed`: only defect A is fixed, so that the remaining failures come from defect B."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""`exact`: true bytes, and a tokenization that gives every byte string back, so that forcing works.
+"""`exact`: true bytes and a lossless tokenization, so that the engine can force tokens.
 
-SentencePiece vocabularies are tokenized by our own encoder without a prefix (`SpmEncoder`),
-byte-level BPE ones by `llama_tokenize` with specials left as text. UGM and WPM cannot be exact:
-their tokenizers fold characters (NFKC, lower case, white space) before they look for tokens, so
-there is no canonical split of the bytes themselves; they stay greedy, and the table says so.
+SentencePiece vocabularies are tokenized by our own encoder without a prefix (`SpmEncoder`).
+Byte-level BPE vocabularies are tokenized by `llama_tokenize` with specials left as text. UGM and
+WPM cannot be exact: their tokenizers normalize the text (NFKC, lower case, white space) before they
+search tokens, so the bytes have no canonical split. They stay greedy, and the table's note says
+why.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from ..table import Material, Tokenize, TokenTable
 from . import bridge, register
 
 _GREEDY = {
-    VocabType.WPM: "WPM lower-cases and drops white space before it looks for tokens",
-    VocabType.UGM: "UGM folds characters and white space before it looks for tokens",
+    VocabType.WPM: "WPM lower-cases and drops white space before it searches tokens",
+    VocabType.UGM: "UGM normalizes characters and white space before it searches tokens",
 }
 
 
 @register
 class Exact:
-    """Bytes by `llama_token_to_piece`, tokens by a byte-exact encoder where there can be one."""
+    """Bytes by `llama_token_to_piece`, tokens by a byte-exact encoder if there is one."""
 
     name = "exact"
     version = 1
@@ -34,7 +35,7 @@ class Exact:
 
 
 def _tokenization(material: Material) -> tuple[Tokenize | None, str, str]:
-    """(tokenization, its mode, what to say of it)."""
+    """(tokenization, its mode, note for the user)."""
     kind = material.vocabulary.type
     if kind is VocabType.SPM:
         try:
@@ -48,7 +49,7 @@ def _tokenization(material: Material) -> tuple[Tokenize | None, str, str]:
 
 
 def _checked(material: Material) -> Tokenize:
-    """`llama_tokenize` with specials as text; what it does not give back is spelt greedily."""
+    """`llama_tokenize` with specials as text; greedy for text that it does not reproduce."""
     vocabulary, spelling = material.vocabulary, Spelling(material.vocabulary)
 
     def tokenize(data: bytes) -> list[int]:

@@ -1,4 +1,4 @@
-"""`fixed`: llama.cpp's bridge with both defects mended."""
+"""`fixed`: llama.cpp's bridge with both defects fixed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import bridge, register
 
 @register
 class Fixed:
-    """Bytes by `llama_token_to_piece`; `llama_tokenize` where probes show it exact, else greedy."""
+    """Bytes by `llama_token_to_piece`; `llama_tokenize` if exact on the probes, else greedy."""
 
     name = "fixed"
     version = 1

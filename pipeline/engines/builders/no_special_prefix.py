@@ -1,9 +1,9 @@
-"""`no_special_prefix`: a remedy the founding document rejects, `is_prev_special = add_special`.
+"""`no_special_prefix`: `is_prev_special = add_special`, a remedy the founding document rejects.
 
-llama.cpp with that one line changed: no space at the beginning of a text unless special tokens are
-added. Bytes of plain text come back; behind a special token the space is still there, and every
-other caller with `add_special=false` gets other ids than before. Told by our encoder, which equals
-`llama_tokenize` but for that line; on other types of vocabulary nothing changes.
+It is llama.cpp with that one line changed: it adds no space at the beginning of a text unless it
+adds special tokens. Plain text keeps its bytes. But after a special token the space is still added,
+and every other caller with `add_special=false` gets different ids than before. Our encoder
+simulates it: apart from that line it equals `llama_tokenize`. Other vocabulary types do not change.
 """
 
 from __future__ import annotations
@@ -35,6 +35,6 @@ def _without_first_prefix(material: Material) -> SpmEncoder:
     """`llama_tokenize(add_special=false, parse_special=true)` with that line changed."""
     vocabulary = material.vocabulary
     if vocabulary.tokenize_can_throw:
-        raise BuilderRefused("some bytes have no token: llama_tokenize dies of them")
+        raise BuilderRefused("some bytes have no token: llama_tokenize crashes on them")
     scheme = declared(AUTO, adds_prefix=vocabulary.add_space_prefix, is_gguf=True)
     return SpmEncoder(vocabulary, scheme, at_start=False)

@@ -1,8 +1,8 @@
-"""`prefix_strip`: a remedy the founding document rejects, a sentinel in front and then cut off.
+"""`prefix_strip`: put a newline before the text and drop its tokens; a rejected remedy.
 
-As many tokens are dropped as the sentinel makes alone. That is right only while no piece spans
-the sentinel and the text: a vocabulary with pieces of several newlines loses one, and specials and
-U+2581 in the text are as wrong as before.
+The founding document rejects it. The builder drops as many tokens as the newline alone has. That is
+right only if no token spans both the newline and the text: a vocabulary with tokens of several
+newlines loses one newline. Specials and U+2581 in the text are as wrong as before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SENTINEL = b"\n"
 
 @register
 class PrefixStrip:
-    """True bytes; tokens by `llama_tokenize` behind a newline, without the newline's own."""
+    """True bytes; tokens by `llama_tokenize` after a newline, without the newline's tokens."""
 
     name = "prefix_strip"
     version = 1

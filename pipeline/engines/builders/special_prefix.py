@@ -1,6 +1,6 @@
-"""`special_prefix`: a remedy the founding document rejects, `<s>` put in front and its id dropped.
+"""`special_prefix`: put `<s>` before the text and drop its id; the founding document rejects it.
 
-It does not help on SentencePiece: a special token re-arms the space for what follows it.
+It does not help on SentencePiece: after a special token the tokenizer adds the space again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from . import bridge, register
 
 @register
 class SpecialPrefix:
-    """True bytes; tokens by `llama_tokenize` behind the vocabulary's own first token."""
+    """True bytes; tokens by `llama_tokenize` after the vocabulary's BOS token."""
 
     name = "special_prefix"
     version = 1
@@ -21,7 +21,7 @@ class SpecialPrefix:
         """See the module."""
         vocabulary, raw = material.vocabulary, bridge.raw_tokenize(material.vocab)
         if vocabulary.bos == -1:
-            raise BuilderRefused("the vocabulary has no first token to put in front")
+            raise BuilderRefused("the vocabulary has no BOS token to put before the text")
         front = vocabulary.texts[vocabulary.bos]
         return bridge.true_table(
             material, lambda data: raw(front + data)[1:], "llama_tokenize_after_bos"

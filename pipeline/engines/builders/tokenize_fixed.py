@@ -1,4 +1,4 @@
-"""`tokenize_fixed`: only defect B mended, so that what still fails is defect A's."""
+"""`tokenize_fixed`: only defect B is fixed, so that the remaining failures come from defect A."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from . import bridge, register
 
 @register
 class TokenizeFixed:
-    """Bytes by `llama_detokenize`; `llama_tokenize` where probes show it exact, else greedy."""
+    """Bytes by `llama_detokenize`; `llama_tokenize` if it is exact on the probes, else greedy."""
 
     name = "tokenize_fixed"
     version = 1

@@ -1,4 +1,4 @@
-"""`unfixed`: llama.cpp's bridge as released, both defects in it."""
+"""`unfixed`: llama.cpp's bridge as released, with both defects."""
 
 from __future__ import annotations
 

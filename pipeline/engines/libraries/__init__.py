@@ -1,9 +1,9 @@
-"""Released libraries: what each makes of a vocabulary, and its own masks where it is an engine.
+"""Released libraries: the token table that each makes, and the masks of those that are engines.
 
-One file per library, with its builders and its engine. They run in a process of their own
-(`client` starts it, `server` is its side) over what `package.Given` says, and an engine is reached
-through `engine.ForeignEngine`. To an engine a grammar is a regular expression or a JSON Schema,
-which all of them know.
+One file per library, with its builders and its engine. They run in their own process: `client`
+starts it and `server` runs in it, with a `package.Given` as input. `engine.ForeignEngine` is the
+interface to an engine. A grammar for an engine is a regular expression or a JSON Schema, which all
+of them support.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The process in which a released package works: its table, and its masks where it is an engine.
+"""Client of the process that runs a released package: its token table and its masks.
 
-One JSON object in, one out, a line each, until standard input ends; the first asks for the table.
-The interpreter may be of any environment that has the package; of this one it gets the source of
-`pipeline`, and nothing that is installed beside it. `server` is the other side. The process
-is in the group of the worker that starts it, and ends with that (`processes.group`).
+The protocol is one JSON value per line: a request in, an answer out, until standard input ends. The
+first request asks for the table. `server` is the other side. The interpreter can be of any
+environment that has the package; it gets the source of `pipeline` but no other package from here.
+The process is in the process group of its worker, and ends with it (`processes.group`).
 """
 
 from __future__ import annotations
@@ -23,16 +23,17 @@ from ...system import processes
 from ..settings import BuilderSettings
 
 
-class Ended(Exception):
-    """A library's process gives no answer any more; the text says why."""
+class SessionEnded(Exception):
+    """The process of a library does not answer; the text says why."""
 
 
 class Session:
-    """A library at work on one vocabulary; its process ends with this object.
+    """The process of a library for one vocabulary; it ends with this object.
 
-    `kind` is `builder` or `engine`. Raises `BuilderRefused` where no table comes of it: the
-    library's own words, how its process died, or the limit that ended it. A file that is gone (its
-    cache was emptied) is nobody's refusal but a FileNotFoundError.
+    `kind` is `builder` or `engine`, `given` is `package.Given` as JSON, and `claim` will hold the
+    answer for the table. Raises `BuilderRefused` if the library makes no table: with its message,
+    how its process died, or the limit that it exceeded. Raises FileNotFoundError if the GGUF is
+    missing, because someone emptied the cache; that is not the library's fault.
     """
 
     def __init__(
@@ -56,16 +57,16 @@ class Session:
             raise BuilderRefused(f"{outside.python} cannot be run: {error.strerror}") from None
         weakref.finalize(self, _end, self._process, self._errors)
         try:
-            said = self.ask(kind, name, given, outside.memory_limit)
-        except Ended as ended:
+            said = self.request(kind, name, given, outside.memory_limit)
+        except SessionEnded as ended:
             raise BuilderRefused(str(ended)) from None
         if "refused" in said:
             Path(given["file"]).stat()
             raise BuilderRefused(said["refused"], said["made_by"])
         self.claim = said
 
-    def ask(self, *asked: object) -> dict[str, Any]:
-        """Send a request and take its answer within the time limit. Raises `Ended`."""
+    def request(self, *asked: object) -> dict[str, Any]:
+        """Send a request and return the answer. Raises `SessionEnded`, also on a timeout."""
         hung = threading.Event()
 
         def out_of_time() -> None:
@@ -82,12 +83,14 @@ class Session:
             return json.loads(answer)
         code = self._process.wait()
         if hung.is_set():
-            raise Ended(f"no answer within {self._outside.time_limit:g} s")
-        raise Ended(f"its process ended with code {code}. {processes.last_words(self._errors)}")
+            raise SessionEnded(f"no answer within {self._outside.time_limit:g} s")
+        raise SessionEnded(
+            f"its process ended with code {code}. {processes.last_words(self._errors)}"
+        )
 
     def tokenize(self, data: bytes) -> list[int]:
-        """The library's own tokenization; raises RuntimeError with what it raised."""
-        said = self.ask("tokenize", data.decode("latin-1"))
+        """The library's own tokenization of bytes. Raises RuntimeError with the library's error."""
+        said = self.request("tokenize", data.decode("latin-1"))
         if "refused" in said:
             raise RuntimeError(said["refused"])
         return said["ids"]

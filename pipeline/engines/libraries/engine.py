@@ -1,4 +1,4 @@
-"""A released engine behind the engine protocol: its masks, asked for across its process."""
+"""A released engine behind the engine protocol; it runs in its own process."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import numpy as np
 
 from ..protocol import Mask
 from ..table import Material, TokenTable
-from .client import Ended, Session
+from .client import Session, SessionEnded
 from .package import Given, table_of
 
 
 class ForeignEngine:
-    """One library over one vocabulary (`protocol.Engine`). Raises `BuilderRefused`.
+    """One library for one vocabulary (`protocol.Engine`). Raises `BuilderRefused`.
 
-    `table` is what the library itself makes of the vocabulary; it compiles over no other.
+    `table` is the token table that the library makes; `compile` accepts no other table.
     """
 
     def __init__(self, name: str, material: Material) -> None:
@@ -31,11 +31,11 @@ class ForeignEngine:
         return ForeignMatcher(self._session, "compile", kind, grammar)
 
     def close(self) -> None:
-        """The process ends with this object."""
+        """Does nothing: the process ends with this object."""
 
 
 class ForeignMatcher:
-    """One grammar in one state (`protocol.Matcher`)."""
+    """The state of one grammar (`protocol.Matcher`)."""
 
     def __init__(self, session: Session, *asked: object) -> None:
         self._session = session
@@ -50,7 +50,7 @@ class ForeignMatcher:
     def consume(self, token: int) -> bool:
         """See `Matcher.consume`."""
         if not self._ask("yes", "consume", self._number, token):
-            self.error = self.error or f"it refused the token {token}"
+            self.error = self.error or f"the engine refused the token {token}"
         return self.error is None
 
     def accepting(self) -> bool:
@@ -58,11 +58,11 @@ class ForeignMatcher:
         return bool(self._ask("yes", "accepting", self._number))
 
     def stopped(self) -> bool:
-        """Not told apart: the next mask shows it."""
+        """Only whether it has failed; the next mask shows whether the text must end."""
         return self.error is not None
 
     def forced(self) -> list[int]:
-        """None of these libraries forces tokens; some force text, which is tokenized outside."""
+        """Always empty: these libraries force no tokens. Some force text, tokenized elsewhere."""
         return []
 
     def clone(self) -> ForeignMatcher:
@@ -70,18 +70,18 @@ class ForeignMatcher:
         return ForeignMatcher(self._session, "clone", self._number)
 
     def close(self) -> None:
-        """Let the library forget it."""
+        """Free the matcher in the library's process."""
         if self._number is not None:
             self._ask("", "close", self._number)
             self._number = None
 
     def _ask(self, wanted: str, *asked: object) -> Any:
-        """One field of the answer; None and `error` where the library or its process failed."""
+        """One field of the answer; None, and `error` set, if the library or its process failed."""
         if self.error is not None:
             return None
         try:
-            said = self._session.ask(*asked)
-        except Ended as ended:
+            said = self._session.request(*asked)
+        except SessionEnded as ended:
             said = {"refused": str(ended)}
         if "refused" in said:
             self.error = said["refused"]

@@ -1,7 +1,7 @@
-"""llama.cpp's own grammar sampler (GBNF): the control, for it reads pieces and no token table.
+"""llama.cpp's own grammar sampler (GBNF), as a control: it uses pieces and no token table.
 
-A regular expression is written as GBNF by the tree that Python's parser makes of it; a JSON Schema
-by llama-cpp-python's converter.
+A regular expression is parsed by Python's parser and written as GBNF. A JSON Schema is converted by
+llama-cpp-python's converter.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .package import Claim, Given, Library, library
 _ops: Any = import_module("re._constants")
 _parser: Any = import_module("re._parser")
 _MEANT = "]^-"
-"""What means something else between brackets."""
+"""Characters with a special meaning between brackets."""
 
 
 @engines.register
@@ -58,7 +58,7 @@ class _Probe:
 
     def consume(self, token: int) -> bool:
         if not self.sampler.mask()[token >> 3] >> (token & 7) & 1:
-            return False  # llama.cpp throws through C
+            return False  # llama.cpp would throw in C++ and end the process
         self.sampler.accept(token)
         return True
 
@@ -106,7 +106,7 @@ def _class(members: Any) -> str:
 
 
 def _char(code: int, quoted: str) -> str:
-    """A character as GBNF spells it within quotes or brackets."""
+    """A character in GBNF quotes or brackets; control characters and `quoted` are escaped."""
     if code < 0x20 or code == 0x7F or chr(code) in quoted + "\\":
         return f"\\x{code:02X}"
     return chr(code)

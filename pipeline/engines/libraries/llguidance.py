@@ -1,4 +1,4 @@
-"""llguidance's own builders: of a llama.cpp vocabulary, and of a Hugging Face `tokenizer.json`."""
+"""llguidance's own builders: for a llama.cpp vocabulary, and for a `tokenizer.json`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class LlguidanceLlamacpp(Foreign):
     package = "llguidance"
 
     def claim(self, given: Given) -> Claim:
-        """`llguidance.llamacpp`, over the file as llama-cpp-python loads it."""
+        """`llguidance.llamacpp` on the file as llama-cpp-python loads it."""
         from ...native import llama  # loads llama.cpp, which `llguidance_hf` does not need
 
         wrapper = llama.high_level(given.file)
@@ -33,8 +33,8 @@ class LlguidanceHf(Foreign):
     package = "llguidance"
 
     def claim(self, given: Given) -> Claim:
-        """Over the model's own file where `builder.tokenizer_json` names it, else one derived from
-        the GGUF."""
+        """Uses the model's own file if `builder.tokenizer_json` is set, else one derived from the
+        GGUF."""
         n_tokens = len(given.texts)
         tokenizer = library("llguidance").LLTokenizer(
             given.document(), n_vocab=n_tokens, eos_token=given.eos
@@ -43,10 +43,11 @@ class LlguidanceHf(Foreign):
 
 
 def _read(tokenizer: Any, n_tokens: int) -> Claim:
-    """What an `LLTokenizer` holds.
+    """The claim of an `LLTokenizer`.
 
-    `decode_bytes` takes the token that is the one byte 0xFF for a special one without a name, its
-    marker being that byte; what the tokenizer makes of this byte says which token it is.
+    The marker of special tokens is the byte 0xFF. So `decode_bytes` reads the token of the single
+    byte 0xFF as a special token without a name, and returns nothing. Tokenizing that byte gives
+    the token's id.
     """
     claimed = [tokenizer.decode_bytes([token]) for token in range(n_tokens)]
     special = [bool(tokenizer.is_special_token(token)) for token in range(n_tokens)]

@@ -1,7 +1,7 @@
-"""lm-format-enforcer: its builder for llama.cpp, and its own masks over that.
+"""lm-format-enforcer: its builder for llama.cpp, and its masks with that table.
 
-The builder decodes each token after a `0`, strictly as UTF-8, and enters U+FFFD for what does not
-decode (field case U-03); the first and the last token of a text are left out.
+The builder decodes each token after a `0`, as strict UTF-8, and enters U+FFFD for bytes that do
+not decode (field case U-03). It leaves out the BOS and the EOS token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LmfeTable(Foreign):
 
 
 def _enter(given: Given) -> tuple[Claim, Any]:
-    """The claim, and the `TokenEnforcerTokenizerData` it was read from."""
+    """(the claim, the `TokenEnforcerTokenizerData` from which it was read)."""
     from ...native import llama  # loads llama.cpp
 
     integration = library("lmformatenforcer.integrations.llamacpp")

@@ -1,8 +1,8 @@
-"""outlines: what it tells its engine of a llama.cpp model, and the masks that come of it.
+"""outlines: the vocabulary that it makes from a llama.cpp model, and its masks.
 
-A token's piece is decoded with replacements and becomes the key of a dict, so that of several
-tokens with one text all but the last are lost (field case U-05). What is read here is the
-vocabulary that its default engine for llama.cpp, outlines-core, gets.
+outlines decodes the piece of each token with replacement characters and uses it as the key of a
+dict. So of several tokens with the same text all but the last are lost (field case U-05). The claim
+is the vocabulary that its default engine for llama.cpp, outlines-core, gets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .package import Claim, Foreign, Given, Library, library
 
 @builders.register
 class OutlinesTable(Foreign):
-    """`outlines.from_llamacpp`, and the vocabulary its outlines-core backend makes of it."""
+    """`outlines.from_llamacpp`, and the vocabulary that its outlines-core backend makes."""
 
     name = "outlines"
     package = "outlines"
@@ -30,7 +30,7 @@ class OutlinesTable(Foreign):
 
 
 def _enter(given: Given) -> tuple[Claim, Any]:
-    """The claim, and the `outlines_core.Vocabulary` it was read from."""
+    """(the claim, the `outlines_core.Vocabulary` from which it was read)."""
     from ...native import llama  # loads llama.cpp
 
     model = library("outlines").from_llamacpp(llama.high_level(given.file))

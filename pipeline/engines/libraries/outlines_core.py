@@ -1,7 +1,7 @@
-"""outlines-core: its vocabulary, given true bytes, and its own masks over that.
+"""outlines-core: its vocabulary made from true bytes, and its masks with that vocabulary.
 
-Says what the engine itself keeps of a right table: every id of every byte string, or fewer.
-Tokens that a runtime does not render are not entered.
+This shows whether the engine keeps a correct table: every id of every byte string, or fewer. Tokens
+that a runtime does not render are not entered.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class OutlinesCoreTable(Foreign):
 
 
 def _enter(given: Given) -> tuple[Claim, Any]:
-    """The claim, and the `Vocabulary` it was read from."""
+    """(the claim, the `Vocabulary` from which it was read)."""
     eos = given.eos if given.eos >= 0 else given.end_ids[0]
     entered: dict[bytes, list[int]] = {}
     special = [bool(true) for true in given.true_bytes]
@@ -60,7 +60,7 @@ class OutlinesCoreMasks(Library):
 
 
 def compiler(vocabulary: Any, n_tokens: int) -> Compile:
-    """The compiler over an `outlines_core.Vocabulary`."""
+    """The compiler for an `outlines_core.Vocabulary` of `n_tokens` ids."""
     module = library("outlines_core")
 
     def compile_(kind: str, text: str) -> Probe:

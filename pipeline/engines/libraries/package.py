@@ -1,7 +1,7 @@
-"""Builders and engines from released packages: what a library is given, and what it claims.
+"""Builders and engines from released packages: their input (`Given`) and output (`Claim`).
 
-A library runs in a process of its own (`client`), of this environment or of another: what it
-prints, how it dies and what it drags in stays there. Given and claim travel as plain data.
+A library runs in its own process (`client`), with this environment or another. So its output, its
+crashes and its imports do not affect the worker. `Given` and `Claim` are sent as JSON.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from .client import Session
 
 @dataclass(frozen=True)
 class Given:
-    """What a library may look at; every list has one entry per id."""
+    """The input of a library; every list has one entry per id."""
 
     file: str
     """The GGUF, for libraries that load it with llama-cpp-python."""
     tokenizer_json: str
     """The model's own `tokenizer.json`; empty to derive one."""
     texts: list[bytes]
-    """Each token as the file spells it."""
+    """Each token's text as in the file."""
     true_bytes: list[bytes]
     attrs: list[int]
     """`llama_token_attr` bits."""
     hidden: list[bool]
-    """Tokens that a runtime leaves out of the text."""
+    """True for tokens that a runtime leaves out of the text."""
     eos: int
     """-1 for none."""
     end_ids: list[int]
-    """Every id on which the runtime stops."""
+    """Every id at which the runtime stops, sorted."""
 
     @staticmethod
     def of(material: Material) -> Given:
-        """The same as data."""
+        """The input for the vocabulary of a `Material`."""
         vocabulary = material.vocabulary
         return Given(
             file=str(material.vocab.file.absolute()),
@@ -57,19 +57,19 @@ class Given:
         )
 
     def document(self) -> str:
-        """A `tokenizer.json`: the model's own, or one that says what the GGUF says."""
+        """The text of a `tokenizer.json`: the model's own, or one derived from the GGUF."""
         if self.tokenizer_json:
             return Path(self.tokenizer_json).read_text("utf-8")
         return tokenizer_json.derive(Path(self.file), self.texts, self.attrs)
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> Given:
-        """What `to_json` made."""
+        """The inverse of `to_json`."""
         texts: dict[str, Any] = {name: _bytes(data[name]) for name in _TEXTS}
         return Given(**data | texts)
 
     def to_json(self) -> dict[str, Any]:
-        """Bytes as Latin-1 text, one character a byte."""
+        """The fields as JSON values; bytes become Latin-1 text, one character per byte."""
         return vars(self) | {name: _plain(vars(self)[name]) for name in _TEXTS}
 
 
@@ -78,20 +78,20 @@ _TEXTS = ("texts", "true_bytes")
 
 @dataclass(frozen=True)
 class Claim:
-    """What a library makes of a vocabulary; every list has one entry per id."""
+    """The token table of a library; every list has one entry per id."""
 
     claimed: list[bytes]
-    """Bytes of each token; empty where the library cannot reach the token by any."""
+    """Bytes of each token; empty if no bytes reach the token in the library."""
     special: list[bool]
-    """Whether the library keeps the token out of text."""
+    """Whether the library treats the token as special, not as text."""
     eos: int
     tokenize: Tokenize | None = None
-    """The library's own tokenization, if it brings one."""
+    """The library's own tokenization, if it has one."""
     owner: object = None
-    """What must live as long as the tokenization."""
+    """An object that must live as long as the tokenization."""
 
     def to_json(self) -> dict[str, Any]:
-        """The claim as data; a tokenization stays where it is."""
+        """The claim as JSON values, without the tokenization, which stays in this process."""
         return {
             "claimed": _plain(self.claimed),
             "special": [token for token, mark in enumerate(self.special) if mark],
@@ -101,16 +101,16 @@ class Claim:
 
 
 class Package(ABC):
-    """Something of a released package."""
+    """A builder or engine from a released package."""
 
     name: str
     package: str
-    """The distribution whose release is under test."""
+    """The distribution under test."""
     extra: str = ""
-    """The extra of ours that installs it; empty where every installation has it."""
+    """The extra of `byte-exact` that installs it; empty if every installation has it."""
 
     def made_by(self) -> str:
-        """The package and its version here. Raises `PackageNotFoundError`."""
+        """The package and its installed version. Raises `PackageNotFoundError`."""
         return f"{self.package} {importlib.metadata.version(self.package)}"
 
 
@@ -121,7 +121,7 @@ class Foreign(Package):
 
     @abstractmethod
     def claim(self, given: Given) -> Claim:
-        """Ask the library; whatever it raises becomes the reason of a refusal."""
+        """The library's token table. Any exception becomes the reason of a refusal."""
 
     def build(self, material: Material) -> TokenTable:
         """See `Builder.build`."""
@@ -134,11 +134,11 @@ class Library(Package):
 
     @abstractmethod
     def claim(self, given: Given) -> tuple[Claim, Compile]:
-        """What the library makes of a vocabulary, and its compiler over that."""
+        """(the library's token table, its compiler for that table)."""
 
 
 def table_of(session: Session, name: str, n_tokens: int) -> TokenTable:
-    """The table of a claim. Raises `BuilderRefused` for one that is not of this vocabulary."""
+    """The table of a session's claim. Raises `BuilderRefused` if it has not `n_tokens` entries."""
     said = session.claim
     claimed = _bytes(said["claimed"])
     if len(claimed) != n_tokens:
@@ -157,21 +157,21 @@ def table_of(session: Session, name: str, n_tokens: int) -> TokenTable:
 
 
 def library(module: str) -> Any:
-    """Import a module of a package under test; without types, for it need not be installed."""
+    """Import a module of a package under test; untyped, because it may not be installed."""
     return importlib.import_module(module)
 
 
 def require(makers: Iterable[object]) -> None:
-    """Raise `ConfigError` with the install line of the first package that is missing here."""
+    """Raise `ConfigError` with the install command of the first package that is not installed."""
     for maker in makers:
         if isinstance(maker, Package):
             try:
                 maker.made_by()
             except importlib.metadata.PackageNotFoundError:
                 raise ConfigError(
-                    f"{maker.name} is {maker.package}'s, which is not installed. Install "
-                    f"it with: pip install 'byte-exact[{maker.extra}]' (in a clone: pip install "
-                    f"-e '.[{maker.extra}]'), or name an environment that has it: "
+                    f"{maker.name} needs the package {maker.package}, which is not installed. "
+                    f"Install it with: pip install 'byte-exact[{maker.extra}]' (in a clone: pip "
+                    f"install -e '.[{maker.extra}]'), or use an environment that has it: "
                     "builder.python=/path/to/venv/bin/python."
                 ) from None
 

@@ -1,6 +1,6 @@
-"""A released package's own process, its side of `client`.
+"""The process that runs a released package: the server side of `client`.
 
-It loads the one builder or engine it is asked for, and the library that this imports.
+It loads the one requested builder or engine, which imports its library.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .package import Claim, Foreign, Given, Library
 
 
 def main() -> None:
-    """Answer until standard input ends; whatever the library prints goes to standard error."""
+    """Answer requests until standard input ends. The library's prints go to standard error."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     answer = _open
@@ -34,7 +34,10 @@ def main() -> None:
 
 
 def _open(kind: str, name: str, given: dict[str, Any], memory_limit: float) -> dict[str, Any]:
-    """The table, or why there is none; `serve` answers what is asked afterwards."""
+    """The answer to the first request: the table, or why there is none.
+
+    `serve` is the function that answers all later requests.
+    """
     maker = builders.get(name) if kind == "builder" else engines.get(name)
     assert isinstance(maker, Foreign | Library)
     try:
@@ -45,10 +48,10 @@ def _open(kind: str, name: str, given: dict[str, Any], memory_limit: float) -> d
     try:
         made = maker.claim(Given.from_json(given))
     except MemoryError:
-        return _refused(f"{made_by} wanted more than {memory_limit:g} GiB of memory", made_by)
+        return _refused(f"{made_by} needed more than {memory_limit:g} GiB of memory", made_by)
     except BuilderRefused as refusal:
         return _refused(f"{made_by}: {refusal}", made_by)
-    except BaseException as error:  # a panic of a Rust library is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         return _refused(f"{made_by}: {_words(error)}", made_by)
     claim, compile_ = made if isinstance(made, tuple) else (made, None)
     return claim.to_json() | {"made_by": made_by, "serve": _Serve(claim, compile_)}
@@ -62,7 +65,7 @@ def _refused(why: str, made_by: str) -> dict[str, Any]:
 
 
 class _Serve:
-    """Answers after the table: tokenizations, and matchers by number."""
+    """Answers the later requests: tokenization, and matchers identified by number."""
 
     def __init__(self, claim: Claim, compile_: Compile | None) -> None:
         self._claim, self._compile = claim, compile_
@@ -115,12 +118,12 @@ class _Serve:
 
 
 def _words(error: BaseException) -> str:
-    """What an exception says, on one line."""
+    """The type and message of an exception, on one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
 
 
 def _limit_memory(gib: float) -> None:
-    """Bound the memory this process can write to, where the system knows such a limit."""
+    """Limit the data memory of this process (`RLIMIT_DATA`), if the system supports it."""
     try:
         import resource
     except ImportError:  # not on Windows

@@ -1,6 +1,6 @@
-"""XGrammar: its tokenizer info by four ways of telling it the vocabulary, and its own masks.
+"""XGrammar: its `TokenizerInfo`, made in four ways from a vocabulary, and its masks.
 
-The masks are over true bytes (`VocabType.RAW`).
+The masks use true bytes (`VocabType.RAW`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class XgrammarAuto(Foreign):
     extra = "xgrammar"
 
     def claim(self, given: Given) -> Claim:
-        """The model's own `tokenizer.json` where `builder.tokenizer_json` names it, else a derived
-        one; XGrammar finds out the kind of vocabulary."""
+        """Uses the model's own `tokenizer.json` if `builder.tokenizer_json` is set, else a derived
+        one. XGrammar detects the type of the vocabulary."""
         tokenizer = library("transformers").PreTrainedTokenizerFast(
             tokenizer_object=library("tokenizers").Tokenizer.from_str(given.document())
         )
@@ -57,8 +57,8 @@ class XgrammarByteFallback(Foreign):
     extra = "xgrammar"
 
     def claim(self, given: Given) -> Claim:
-        """Told that the text spells U+2581 and `<0xNN>`: right for one kind of vocabulary, and
-        XGrammar does not object to another."""
+        """Declares that the texts use U+2581 and `<0xNN>`. That is right for one type of
+        vocabulary, and XGrammar accepts others too."""
         return _read(_info(given, given.texts, "BYTE_FALLBACK"), given)
 
 
@@ -71,13 +71,13 @@ class XgrammarByteLevel(Foreign):
     extra = "xgrammar"
 
     def claim(self, given: Given) -> Claim:
-        """Told that the text is GPT-2's spelling of bytes: right for one kind of vocabulary, and
-        XGrammar does not object to another."""
+        """Declares that the texts are in GPT-2's byte-level alphabet. That is right for one type of
+        vocabulary, and XGrammar accepts others too."""
         return _read(_info(given, given.texts, "BYTE_LEVEL"), given)
 
 
 def _info(given: Given, vocabulary: Sequence[bytes], kind: str) -> Any:
-    """A `TokenizerInfo`, told every id on which the runtime stops."""
+    """A `TokenizerInfo` with every id at which the runtime stops."""
     module = library("xgrammar")
     return module.TokenizerInfo(
         list(vocabulary),
@@ -88,7 +88,7 @@ def _info(given: Given, vocabulary: Sequence[bytes], kind: str) -> Any:
 
 
 def _read(made: Any, given: Given) -> Claim:
-    """What a `TokenizerInfo` holds."""
+    """The claim of a `TokenizerInfo`."""
     claimed: list[bytes] = list(made.decoded_vocab)
     ends: list[int] = made.stop_token_ids
     apart = {*ends, *made.special_token_ids}
@@ -99,7 +99,7 @@ def _read(made: Any, given: Given) -> Claim:
 
 @engines.register
 class XgrammarMasks(Library):
-    """`GrammarCompiler.compile_regex`, `.compile_json_schema`, as they come."""
+    """`GrammarCompiler.compile_regex` and `.compile_json_schema`, with their defaults."""
 
     name = "xgrammar"
     package = "xgrammar"

@@ -1,10 +1,10 @@
-"""Importers: suites of others, read where they lie. One short file per layout, registered by name.
+"""Importers: read other projects' collections in place. One file per layout, registered by name.
 
-A folder of ten thousand schemas is not read to be listed: an `Item` is a stable id and a place,
-and only its `Entry` is read, by whoever works on it, one at a time. Which items are wanted is
-decided here, alike on every machine: in the order of their ids.
+Listing a folder of ten thousand schemas does not read them. An `Item` is a stable id and a place;
+its `Entry` is read later, one at a time, by the worker that needs it. Items are sorted by id, so
+that every machine chooses the same ones.
 
-To add a layout: a file here with a `Layout` decorated by `@register`, its
+To add a layout, add a file here with a `Layout` decorated by `@register`, its
 `conf/grammar/<name>.yaml`, and a test. No other file changes.
 """
 
@@ -44,22 +44,22 @@ _MAX_FILE_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Item:
-    """One grammar of a collection: where it is, not yet what it says."""
+    """The place of one grammar in a collection; its content is not read yet."""
 
     id: str
-    """The file's path below the collection, without its suffix; `#n` for one of several in it."""
+    """The file's path in the collection without its suffix, plus `#n` if the file has several."""
     file: Path
     number: int = 0
-    """Which of several in the file."""
+    """The item's number in the file."""
     size: int = 0
-    """Bytes of it, as a measure of the work it makes."""
+    """Size in bytes, as an estimate of the work."""
     offset: int = 0
-    """The byte of the file at which it begins, where that is needed to find it."""
+    """The byte of the file where the item begins, for layouts that need it; else 0."""
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A whole text that a grammar must accept or must refuse."""
+    """A complete text that a grammar must accept (`valid`) or reject."""
 
     id: str
     text: bytes
@@ -68,7 +68,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class Entry:
-    """What an item says. Without instances only compiling and the first mask can be replayed."""
+    """The content of an item. Without instances, replay only tests compiling and the first mask."""
 
     grammar: Grammar | None
     """None if the item has no grammar; `read` then substitutes `grammar.constraint`."""
@@ -79,19 +79,19 @@ class Entry:
 
 
 class Layout(Protocol):
-    """How a kind of collection lies on the disk."""
+    """The file format of a kind of collection."""
 
     name: str
     suffixes: tuple[str, ...]
     prompted: bool
-    """Whether its items bring prompts, so that runs generate from them without being told to."""
+    """Whether its items have prompts, so that runs generate from them by default."""
 
     def items(self, file: Path, stem: str) -> Iterator[Item]:
-        """What a file holds, in its order; a file that holds nothing of the kind gives nothing."""
+        """The items of a file, in file order; none if the file has another content."""
         ...
 
     def entry(self, item: Item) -> Entry:
-        """Read an item; raises SuiteError."""
+        """Read an item. Raises SuiteError."""
         ...
 
 
@@ -101,9 +101,9 @@ register, get = _layouts.register, _layouts.get
 
 @cache
 def find(layout: str, root: Path) -> tuple[Item, ...]:
-    """Every item below a folder (or in one file), in the order of ids; raises SuiteError.
+    """Every item in a folder and its subfolders, or in one file, sorted by id. Raises SuiteError.
 
-    Remembered, so that the jobs of a command list a folder once.
+    Cached, so that the jobs of a command list a folder once.
     """
     if not root.exists():
         raise SuiteError(f"{root}: does not exist; give the collection's folder as grammar.path.")
@@ -116,30 +116,30 @@ def find(layout: str, root: Path) -> tuple[Item, ...]:
             items += how.items(file, name.removesuffix(file.suffix))
     if not items:
         raise SuiteError(
-            f"{root}: holds nothing of the layout {layout} (files {', '.join(how.suffixes)})."
+            f"{root}: has no items of the layout {layout} (files {', '.join(how.suffixes)})."
         )
     twice = next((name for name, n in Counter(item.id for item in items).items() if n > 1), None)
     if twice is not None:
-        raise SuiteError(f"{root}: two of its items have the id {twice!r}; rename a file.")
+        raise SuiteError(f"{root}: two items have the id {twice!r}; rename a file.")
     return tuple(sorted(items, key=_place))
 
 
 def _place(item: Item) -> tuple[str, int, str]:
-    """By file, and within a file as they stand."""
+    """The sort key: by file, then by the order in the file."""
     return item.id.partition("#")[0], item.number, item.id
 
 
 def read(layout: str, item: Item, constraint: str | None) -> Entry:
-    """What an item says, with the grammar of the file `constraint` if it has none.
+    """The content of an item; without a grammar it gets the one of the file `constraint`.
 
-    Raises SuiteError, also where there is no grammar at all.
+    Raises SuiteError, also if neither has a grammar.
     """
     entry = get(layout).entry(item)
     if entry.grammar is None:
         if constraint is None:
             raise SuiteError(
-                f"{item.file}: {item.id} has no grammar. Give it one, or one to all that have none "
-                "with grammar.constraint=FILE."
+                f"{item.file}: {item.id} has no grammar. Add one to the item, or set "
+                "grammar.constraint=FILE for all items without a grammar."
             )
         return replace(entry, grammar=_constraint(Path(constraint)))
     return entry
@@ -147,7 +147,7 @@ def read(layout: str, item: Item, constraint: str | None) -> Entry:
 
 @cache
 def _constraint(file: Path) -> Grammar:
-    """The one grammar in a file: a JSON Schema, Lark or GBNF, by its suffix."""
+    """The grammar in a file: a JSON Schema, Lark or GBNF, by its suffix."""
     layout = "json_schemas" if file.suffix == ".json" else "grammars"
     (item,) = find(layout, file)
     grammar = get(layout).entry(item).grammar
@@ -156,7 +156,7 @@ def _constraint(file: Path) -> Grammar:
 
 
 def choose(ids: Sequence[str], limit: int | None, sample: int | None, seed: int) -> list[str]:
-    """The first `limit` of `sample` ids drawn by `seed`, in the order they have."""
+    """Draw `sample` ids at random by `seed`, keep their order, and take the first `limit`."""
     places = range(len(ids))
     if sample is not None and sample < len(ids):
         places = sorted(random.Random(seed).sample(places, sample))
@@ -164,7 +164,7 @@ def choose(ids: Sequence[str], limit: int | None, sample: int | None, seed: int)
 
 
 def content_hash(items: Sequence[Item]) -> str:
-    """sha256 (hex) of the ids of these items and of the files they stand in."""
+    """sha256 (hex) of the ids of these items and of their files. Raises SuiteError."""
     digest = hashlib.sha256()
     for file in dict.fromkeys(item.file for item in items):
         try:
@@ -178,7 +178,7 @@ def content_hash(items: Sequence[Item]) -> str:
 
 
 def read_json(file: Path) -> Any:
-    """A JSON file of somebody else's, taken as Python's json takes it; raises SuiteError."""
+    """The value of an imported JSON file, as Python's json reads it. Raises SuiteError."""
     try:
         if file.stat().st_size > _MAX_FILE_BYTES:
             raise SuiteError(f"{file}: is larger than {_MAX_FILE_BYTES >> 20} MiB.")
@@ -186,4 +186,4 @@ def read_json(file: Path) -> Any:
     except OSError as error:
         raise SuiteError(f"{file}: cannot be read: {error}.") from None
     except (ValueError, RecursionError) as error:
-        raise SuiteError(f"{file}: is not JSON that can be read: {error}.") from None
+        raise SuiteError(f"{file}: is not valid JSON: {error}.") from None

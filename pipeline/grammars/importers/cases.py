@@ -1,4 +1,4 @@
-"""Items of collections as cases to generate: a prompt, the grammar, and the checker that fits."""
+"""Imported items as cases to generate: a prompt, the grammar, and a suitable checker."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from . import Entry, Item
 
 
 def case(suite: str, item: Item, entry: Entry, prompt: str) -> Case:
-    """An entry that `read` gave as a case to generate.
+    """A case to generate from an entry that `read` returned.
 
-    `prompt` is for those without one; `{grammar}` in it stands for the grammar's text. Raises
-    SuiteError for what is nested too deeply to be a case.
+    `prompt` is used if the entry has none; `{grammar}` in it is replaced by the grammar's text.
+    Raises SuiteError if the grammar is nested too deeply.
     """
     grammar = entry.grammar
     assert grammar is not None
@@ -31,14 +31,14 @@ def case(suite: str, item: Item, entry: Entry, prompt: str) -> Case:
 
 
 def refused(suite: str, item_id: str, reason: str) -> Case:
-    """The case of an item that cannot be tried."""
+    """The case of an item that cannot be run, with the reason."""
     return Case(
         suite, item_id, "", Grammar("lark", ""), Unchecked(), 1, imported=True, refused=reason
     )
 
 
 def _check(grammar: Grammar) -> Check:
-    """The checker that fits: of a schema jsonschema, or mere JSON where it cannot apply it."""
+    """The checker of a grammar: jsonschema for a schema, or only JSON if it is not usable."""
     if grammar.kind != "json":
         return Unchecked()
     schema: Any = json.loads(grammar.text)

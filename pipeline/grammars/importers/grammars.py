@@ -1,7 +1,7 @@
 """`grammars`: a folder of grammar files, Lark (`.lark`) or GBNF (`.gbnf`); no instances.
 
-GBNF is turned into Lark by llguidance's own converter, so that it is judged as llguidance would
-run it, and not by llama.cpp's GBNF sampler, which no token table stands in front of.
+llguidance's own converter turns GBNF into Lark, so that the grammar is judged as llguidance would
+run it. llama.cpp's GBNF sampler is not used, because it reads no token table.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..case import Grammar
 from . import Entry, Item, register
 
 _IN_LARK = {"/": r"\/", "\n": r"\n", "\\\n": r"\n"}
-"""What of a regex cannot stand as it is between Lark's slashes."""
+"""Characters of a regex that must be escaped between Lark's slashes."""
 
 
 @register
@@ -27,7 +27,7 @@ class Grammars:
     prompted = False
 
     def items(self, file: Path, stem: str) -> Iterator[Item]:
-        """One item a file, its suffix kept: one grammar may be there in both notations."""
+        """One item per file. Its id keeps the suffix: a grammar may exist in both notations."""
         yield Item(f"{stem}{file.suffix}", file, size=file.stat().st_size)
 
     def entry(self, item: Item) -> Entry:
@@ -43,25 +43,28 @@ class Grammars:
 
 
 def lark(text: str) -> Grammar:
-    """Lark source as a grammar; ValueError with the reason for what no grammar can hold."""
+    """Lark source as a grammar. Raises ValueError for text with a NUL character."""
     if "\0" in text:
-        raise ValueError("has a NUL character, which no grammar can hold")
+        raise ValueError("has a NUL character, which is not allowed in a grammar")
     return Grammar("lark", text)
 
 
 def gbnf(text: str) -> Grammar:
-    """GBNF as a grammar; ValueError with the reason where it cannot be converted."""
-    from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark  # loads the engine: not above
+    """GBNF as a grammar. Raises ValueError with the reason if it cannot be converted."""
+    from llguidance.gbnf_to_lark import GbnfToLarkError, gbnf_to_lark  # here: it loads the engine
 
     try:
         return lark(gbnf_to_lark(text))
     except GbnfToLarkError as error:
         said = " ".join(str(error).split())
-        raise ValueError(f"is not GBNF that llguidance can convert: {said}") from None
+        raise ValueError(f"llguidance cannot convert this GBNF: {said}") from None
 
 
 def regex(text: str) -> Grammar:
-    """A regular expression, in llguidance's dialect, as a grammar; ValueError as in `lark`."""
+    """A regular expression in llguidance's dialect as a grammar.
+
+    Raises ValueError for an empty one or one with a NUL character.
+    """
     if not text:
         raise ValueError("is an empty regex")
 

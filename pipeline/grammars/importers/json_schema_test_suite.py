@@ -1,7 +1,7 @@
 """`json_schema_test_suite`: the official JSON-Schema-Test-Suite, or any file in its layout.
 
-A file is a list of groups `{description, schema, tests}`, the tests as in MaskBench. Give the
-folder of one draft, such as `tests/draft2020-12`.
+A file is a list of groups `{description, schema, tests}`, with tests as in MaskBench. The
+collection is the folder of one draft, such as `tests/draft2020-12`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class JsonSchemaTestSuite:
     prompted = False
 
     def items(self, file: Path, stem: str) -> Iterator[Item]:
-        """One item a group, numbered from 0; these files are small and read at once."""
+        """One item per group, numbered from 0. Reads the file; these files are small."""
         groups = read_json(file)
         n_groups = len(cast(list[object], groups)) if isinstance(groups, list) else 0
         for number in range(n_groups):

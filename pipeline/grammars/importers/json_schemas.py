@@ -1,4 +1,4 @@
-"""`json_schemas`: a folder of bare JSON Schemas, one a file; no instances."""
+"""`json_schemas`: a folder of JSON Schemas, one per file; no instances."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class JsonSchemas:
     prompted = False
 
     def items(self, file: Path, stem: str) -> Iterator[Item]:
-        """One item a file, unread."""
+        """One item per file; does not read the file."""
         yield Item(stem, file, size=file.stat().st_size)
 
     def entry(self, item: Item) -> Entry:

@@ -1,7 +1,7 @@
-"""A schema and its instances as grammar and texts: written as a model would write JSON.
+"""A schema and its instances as a grammar and texts, written as a model would write JSON.
 
-Instances are written as Python's json does by default (`", "` and `": "`), keys in their own order,
-and no escape that JSON does not demand.
+Instances have the default layout of Python's json (`", "` and `": "`), with keys in their own order
+and only the escapes that JSON requires.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from . import Entry, Instance
 
 
 def entry(schema: Any, tests: list[dict[str, Any]]) -> Entry:
-    """The entry of a schema with MaskBench-like tests, numbered from 0.
+    """The entry of a schema with tests as in MaskBench, numbered from 0.
 
-    Raises KeyError or TypeError where a test is not of that shape.
+    Raises KeyError or TypeError if a test has another structure.
     """
     instances = [
         Instance(str(number), written(test["data"]), flag(test["valid"]))
@@ -26,7 +26,7 @@ def entry(schema: Any, tests: list[dict[str, Any]]) -> Entry:
 
 
 def grammar(schema: Any) -> Grammar:
-    """A schema as a grammar, its key order kept."""
+    """A schema as a grammar, with its key order."""
     return Grammar("json", _sendable(json.dumps(schema, separators=(",", ":"), ensure_ascii=False)))
 
 
@@ -36,14 +36,14 @@ def written(data: Any) -> bytes:
 
 
 def flag(valid: Any) -> bool:
-    """`valid` of an instance; raises TypeError for anything but true and false."""
+    """The `valid` of an instance. Raises TypeError for other values than true and false."""
     if not isinstance(valid, bool):
         raise TypeError
     return valid
 
 
 def _sendable(text: str) -> str:
-    """Without lone surrogates, which no C string of UTF-8 holds: escaped as JSON has them."""
+    """The text with JSON escapes if it has lone surrogates, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:

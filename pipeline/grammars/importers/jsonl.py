@@ -1,11 +1,11 @@
-"""`jsonl`: prompts, one JSON object a line, each with its grammar.
+"""`jsonl`: prompts with grammars, one JSON object per line.
 
     {"prompt": "A person.", "json_schema": {"type": "object"}, "id": "ada", "max_tokens": 200}
     {"prompt": "Yes or no?", "regex": "yes|no", "instances": [{"text": "yes", "valid": true}]}
 
-The grammar is one of `json_schema`, `lark`, `gbnf` and `regex` (in llguidance's dialect); a line
-with none takes that of `grammar.constraint`. An instance gives its `text`, or `data` that is
-written as JSON. Other keys are left alone, and so are empty lines.
+The grammar is one of `json_schema`, `lark`, `gbnf` and `regex` (in llguidance's dialect). A line
+without a grammar uses `grammar.constraint`. An instance has a `text`, or `data` that is written as
+JSON. Other keys and empty lines are ignored.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class JsonLines:
     prompted = True
 
     def items(self, file: Path, stem: str) -> Iterator[Item]:
-        """One item a line, named by its `id`, else by its number from 1.
+        """One item per line, named by its `id`, else by its line number from 1.
 
-        Lines are read one at a time and not kept; one that cannot be used says why as an entry.
+        Reads one line at a time and keeps none. A line that cannot be used raises in `entry`.
         """
         lines: dict[str, int] = {}
         for number, offset, line in _lines(file):
             name = _id(line) or str(number)
             if name in lines:
                 raise SuiteError(
-                    f"{file}: lines {lines[name]} and {number} have the id {name!r}; each needs "
-                    "one of its own."
+                    f"{file}: lines {lines[name]} and {number} have the same id {name!r}; ids must "
+                    "be unique."
                 )
             lines[name] = number
             yield Item(f"{stem}#{name}", file, number, len(line), offset)
@@ -69,7 +69,10 @@ class JsonLines:
 
 
 def _lines(file: Path) -> Iterator[tuple[int, int, bytes]]:
-    """(number, place, text) of each line that is not blank; of one too long only the beginning."""
+    """(line number, byte offset, bytes) of each line that is not blank.
+
+    A line longer than `MAX_LINE_BYTES` is cut to one byte more. Raises SuiteError.
+    """
     try:
         with file.open("rb") as lines:
             number, place = 1, 0
@@ -85,7 +88,7 @@ def _lines(file: Path) -> Iterator[tuple[int, int, bytes]]:
 
 
 def _parsed(line: bytes) -> Any:
-    """The value of a line; ValueError with a reason."""
+    """The value of a line. Raises ValueError with a reason."""
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"is longer than {MAX_LINE_BYTES >> 20} MiB")
     try:
@@ -99,7 +102,7 @@ def _parsed(line: bytes) -> Any:
 
 
 def _id(line: bytes) -> str | None:
-    """The name a line gives itself, if that can be used."""
+    """The `id` of a line; None if it has none or the line is not valid."""
     try:
         return _name(_parsed(line))
     except ValueError:
@@ -107,7 +110,7 @@ def _id(line: bytes) -> str | None:
 
 
 def _name(document: Any) -> str | None:
-    """The `id` of a line; ValueError for one that is no name."""
+    """The `id` of a line as text; None if it has none. Raises ValueError for an invalid one."""
     if not isinstance(document, dict) or "id" not in document:
         return None
     given = cast(dict[str, Any], document)["id"]
@@ -120,13 +123,13 @@ def _name(document: Any) -> str | None:
 
 
 def _entry(document: Any) -> Entry:
-    """What a line says; ValueError with a reason."""
+    """The entry of a line. Raises ValueError with a reason."""
     if not isinstance(document, dict):
         raise ValueError("is not a JSON object")
     said = cast(dict[str, Any], document)
     _name(said)
     if "prompt" not in said and "messages" in said:
-        raise ValueError("has messages; give the text that a chat template makes of them as prompt")
+        raise ValueError("has messages; render them with the chat template and give them as prompt")
     prompt = _text("prompt", said.get("prompt"))
     limit = said.get("max_tokens", DEFAULT_MAX_TOKENS)
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= _MOST_TOKENS:
@@ -137,7 +140,7 @@ def _entry(document: Any) -> Entry:
 def _grammar(said: dict[str, Any]) -> Grammar | None:
     kinds = [kind for kind in _GRAMMARS if kind in said]
     if len(kinds) > 1:
-        raise ValueError(f"has {' and '.join(kinds)}; one grammar a line")
+        raise ValueError(f"has {' and '.join(kinds)}; a line can have one grammar only")
     for kind in kinds:
         if kind == "json_schema":
             if not isinstance(said[kind], dict | bool):
@@ -173,5 +176,5 @@ def _text(key: str, value: Any) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{key} has half of a surrogate pair, which is no character") from None
+        raise ValueError(f"{key} has half of a surrogate pair, which is not a character") from None
     return value

@@ -21,7 +21,7 @@ class MaskBench:
     prompted = False
 
     def items(self, file: Path, stem: str) -> Iterator[Item]:
-        """One item a file, unread."""
+        """One item per file; does not read the file."""
         yield Item(stem, file, size=file.stat().st_size)
 
     def entry(self, item: Item) -> Entry:

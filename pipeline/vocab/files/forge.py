@@ -1,13 +1,14 @@
-"""A tiny seeded llama-architecture GGUF around any vocabulary.
+"""A tiny llama-architecture GGUF with seeded random weights, for any vocabulary.
 
-So every tokenizer can generate without a download: `tiny` copies the `tokenizer.*` key-values of a
-GGUF byte for byte and puts two small random layers beneath them. The bytes depend on nothing but
-those key-values and the seed: header and weights are laid out here, and the random numbers are
-numpy's raw PCG64 words, whose stream numpy guarantees (it does not for `Generator`'s methods).
+With it every tokenizer can generate without a download. `tiny` copies the `tokenizer.*` key-values
+of a GGUF byte for byte and adds two small random layers. The bytes of the file depend only on those
+key-values and the seed. This module writes header and weights itself. Random numbers are numpy's
+raw PCG64 words, because numpy guarantees their stream (but not that of `Generator`'s methods).
 
 Weights are odd multiples of 2**-7 times a power of two, so that F32, F16 and Q8_0 hold them
-exactly. Logits spread over about +-14, attention outweighs the token's own embedding, and each
-token speaks against itself, so that greedy text wanders. It means nothing: no training here.
+exactly. Logits spread over about +-14. Attention outweighs the token's own embedding, and each
+token lowers its own logit, so that greedy text does not loop. The text has no meaning: the model
+is not trained.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ from ...model.errors import LoadRefused
 from .gguf import F32, KeyValues, key_value, scan, string, text, u32, write
 from .sentencepiece import sentencepiece_gguf
 
-_FORGE_VERSION = 1  # raise it when the bytes of a forged file change: the cache then forges anew
+_FORGE_VERSION = 1  # increase it when the bytes of a forged file change; it is part of cache names
 
 _ALIGNMENT = 32
 _F32_TENSOR, _F16_TENSOR, _Q8_0_TENSOR = 0, 1, 8
@@ -37,7 +38,10 @@ _BLOCKS, _WIDTH, _HEADS, _HEAD, _FEED, _CONTEXT = 2, 64, 2, 64, 128, 4096
 
 @dataclass(frozen=True)
 class _Tensor:
-    """`rows` x `columns` weights (rows 0: a vector of ones), odd multiples of 2**-7 x `scale`."""
+    """A tensor of shape (rows, columns), or a vector of ones if `rows` is 0.
+
+    Its weights are odd multiples of 2**-7 x `scale`.
+    """
 
     name: str
     columns: int
@@ -69,14 +73,14 @@ class _Tensor:
             return blocks.tobytes()
         form = "<f2" if self.kind == _F16_TENSOR else "<f4"
         weights = levels.astype(form)
-        if self.name == _OUTPUT:  # a token speaks against itself: even a narrow mask sees no loops
+        if self.name == _OUTPUT:  # a token lowers its own logit: no loops even under narrow masks
             weights -= _levels(_EMBEDDING, levels.size, seed).astype(form)
         weights *= np.asarray(self.scale / 128, form)
         return weights.tobytes()
 
 
 def _levels(name: str, count: int, seed: int) -> npt.NDArray[np.int8]:
-    """`count` random odd numbers from -127 to 127, the same wherever the name and seed are."""
+    """`count` random odd numbers from -127 to 127, determined by the name and the seed."""
     label = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     words = np.random.PCG64([seed % 2**64, label]).random_raw(-(-count // 8))
     octets = np.asarray(words, "<u8").view(np.uint8)[:count]
@@ -101,10 +105,10 @@ def _tensors(n_tokens: int) -> Iterator[_Tensor]:
 
 
 def tiny(tokenizer_gguf: Path, out: Path, seed: int) -> None:
-    """Forge a two-layer llama around the vocabulary of `tokenizer_gguf` into `out`.
+    """Write a two-layer llama with the vocabulary of `tokenizer_gguf` to `out`.
 
-    Size: about 200 bytes a token beside the vocabulary itself (7 MB for 32,000 tokens, 69 MB for
-    262,144). Raises `LoadRefused` where the file is no GGUF or carries no tokens.
+    Size: about 200 bytes per token plus the vocabulary itself (7 MB for 32,000 tokens, 69 MB for
+    262,144). Raises `LoadRefused` if the file is not a GGUF or has no tokens.
     """
     _forge(_vocabulary(tokenizer_gguf), out, seed)
 
@@ -112,7 +116,7 @@ def tiny(tokenizer_gguf: Path, out: Path, seed: int) -> None:
 def _vocabulary(path: Path) -> KeyValues:
     found = scan(path)
     if not found.n_tokens:
-        raise LoadRefused(f"{path}: it carries no tokenizer (no tokenizer.ggml.tokens)")
+        raise LoadRefused(f"{path}: has no tokenizer (no tokenizer.ggml.tokens)")
     return found
 
 
@@ -154,10 +158,10 @@ def _forge(vocabulary: KeyValues, out: Path, seed: int) -> None:
 
 
 def forged(tokenizer: Path, seed: int, cache: Path) -> Path:
-    """The tiny model around the vocabulary of `tokenizer` (a GGUF), forged unless `cache` has it.
+    """The tiny model with the vocabulary of `tokenizer` (a GGUF), from `cache` or written there.
 
-    The name holds the sha256 of the `tokenizer.*` key-values, the seed and `FORGE_VERSION`, so a
-    stale forge is never served. Raises `LoadRefused`, and OSError where `cache` is not writable.
+    The file name holds the sha256 of the `tokenizer.*` key-values, the seed and `_FORGE_VERSION`,
+    so that no outdated file is used. Raises `LoadRefused`, and OSError if `cache` is not writable.
     """
     vocabulary = _vocabulary(tokenizer)
     digest = hashlib.sha256(vocabulary.tokenizer).hexdigest()
@@ -168,7 +172,10 @@ def forged(tokenizer: Path, seed: int, cache: Path) -> Path:
 
 
 def vocabulary_of(model_file: Path, cache: Path) -> Path:
-    """The vocab-only GGUF of a SentencePiece `tokenizer.model`, written unless `cache` has it."""
+    """The vocab-only GGUF of a SentencePiece `tokenizer.model`, from `cache` or written there.
+
+    Raises `LoadRefused`, and OSError if `cache` is not writable.
+    """
     digest = hashlib.sha256(model_file.read_bytes()).hexdigest()
     out = cache / "forged" / f"sentencepiece-{digest[:24]}-v{_FORGE_VERSION}.gguf"
     if not out.is_file():

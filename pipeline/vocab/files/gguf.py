@@ -1,4 +1,4 @@
-"""The key-values of GGUF files: read as raw bytes, and written."""
+"""Read the key-values of GGUF files as raw bytes, and write them."""
 
 import mmap
 import struct
@@ -20,13 +20,13 @@ _SIZES = {0: 1, 1: 1, 2: 2, 3: 2, U32: 4, I32: 4, F32: 4, BOOL: 1, 10: 8, 11: 8,
 class KeyValues:
     """The key-values of a GGUF in file order, as raw bytes.
 
-    Each item of `raw` is a whole entry: key, type and value as they stand in the file.
+    Each item of `raw` is a whole entry of the file: key, type and value.
     """
 
     raw: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
     def text(self, key: str) -> str | None:
-        """The value of a string key, or None."""
+        """The value of a string key; None if it is absent or not a string."""
         entry = self.raw.get(key)
         start = 8 + len(key.encode())
         if entry is None or struct.unpack_from("<I", entry, start)[0] != STRING:
@@ -39,7 +39,7 @@ class KeyValues:
         return default if entry is None else entry[-1] != 0
 
     def strings(self, key: str) -> list[str]:
-        """The items of an array of strings; none where the key is absent."""
+        """The items of an array of strings; [] if the key is absent or has another type."""
         data = self._array(key, STRING)
         out: list[str] = []
         position = 0
@@ -50,12 +50,12 @@ class KeyValues:
         return out
 
     def floats(self, key: str) -> list[float]:
-        """The items of an array of 32-bit floats; none where the key is absent."""
+        """The items of an array of 32-bit floats; [] if the key is absent or has another type."""
         data = self._array(key, F32)
         return list(struct.unpack(f"<{len(data) // 4}f", data))
 
     def _array(self, key: str, kind: int) -> bytes:
-        """The bytes of an array's items; empty for anything else."""
+        """The bytes of the items of an array of this type; empty for any other value."""
         entry = self.raw.get(key, b"")
         start = 8 + len(key.encode())
         if entry[start : start + 8] != struct.pack("<II", ARRAY, kind):
@@ -64,7 +64,7 @@ class KeyValues:
 
     @property
     def n_tokens(self) -> int:
-        """Length of `tokenizer.ggml.tokens`; 0 where there is none."""
+        """The length of `tokenizer.ggml.tokens`; 0 if it is absent."""
         key = "tokenizer.ggml.tokens"
         entry = self.raw.get(key)
         start = 8 + len(key)
@@ -73,7 +73,7 @@ class KeyValues:
         return struct.unpack_from("<Q", entry, start + 8)[0]
 
     def tokens(self) -> Iterator[bytes]:
-        """The texts of `tokenizer.ggml.tokens`, by id."""
+        """The texts of `tokenizer.ggml.tokens`, in order of ids."""
         if not self.n_tokens:
             return
         entry = self.raw["tokenizer.ggml.tokens"]
@@ -92,16 +92,16 @@ class KeyValues:
 def scan(path: Path) -> KeyValues:
     """Read the key-values of a GGUF (version 2 or 3, little-endian) without its tensors.
 
-    `gguf.GGUFReader` makes a numpy view of every token and takes 11-22 s on 262,144 of them; this
-    walks the same bytes in about 0.1 s. Whatever the file holds, work and memory are bounded by
-    its size. Raises `LoadRefused` for anything that is not a whole, well-formed header.
+    `gguf.GGUFReader` makes a numpy view of every token and takes 11-22 s for 262,144 of them; this
+    function takes about 0.1 s. Time and memory are bounded by the size of the file, even if it is
+    damaged. Raises `LoadRefused` if the header is incomplete or malformed.
     """
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _scan(data)
-    except (struct.error, IndexError, OverflowError):  # of reading at an offset beyond the end
+    except (struct.error, IndexError, OverflowError):  # from reading beyond the end
         raise LoadRefused(f"{path}: the file ends in the middle of its GGUF header") from None
-    except ValueError as error:  # of mmap (an empty file) or of _scan
+    except ValueError as error:  # from mmap (an empty file) or from _scan
         raise LoadRefused(f"{path}: not a usable GGUF file: {error}") from None
 
 
@@ -111,7 +111,7 @@ def _scan(data: mmap.mmap) -> KeyValues:
         raise ValueError(f"it begins with {magic!r}, version {version}")
     found: dict[str, bytes] = {}
     position = 24
-    for _ in range(count):  # each turn takes 12 bytes or more, or struct.error ends it
+    for _ in range(count):  # each entry takes 12 bytes or more, else struct.error ends the loop
         (length,) = struct.unpack_from("<Q", data, position)
         if not 0 < length < 65536:
             raise ValueError(f"a key of {length} bytes at byte {position}")
@@ -121,14 +121,14 @@ def _scan(data: mmap.mmap) -> KeyValues:
         if end > len(data):
             raise struct.error
         if key in found:
-            raise ValueError(f"the key {key!r} stands in it twice")
+            raise ValueError(f"it has the key {key!r} twice")
         found[key] = data[position:end]
         position = end
     return KeyValues(found)
 
 
 def _skip(data: mmap.mmap, position: int, kind: int) -> int:
-    """The byte after the value of type `kind` at `position`; may lie beyond the end of `data`."""
+    """The offset after the value of type `kind` at `position`; may be beyond the end of `data`."""
     if kind in _SIZES:
         return position + _SIZES[kind]
     if kind == STRING:
@@ -142,7 +142,7 @@ def _skip(data: mmap.mmap, position: int, kind: int) -> int:
     if inner != STRING:
         raise ValueError(f"an array of unknown type {inner} at byte {position}")
     unpack = struct.Struct("<Q").unpack_from
-    for _ in range(count):  # each turn takes 8 bytes or more, or struct.error ends it
+    for _ in range(count):  # each item takes 8 bytes or more, else struct.error ends the loop
         position += 8 + unpack(data, position)[0]
     return position
 
@@ -167,7 +167,7 @@ def text(key: str, value: str) -> bytes:
 
 
 def write(out: Path, chunks: Iterable[bytes]) -> None:
-    """Write `chunks` to `out`; it appears whole or not at all. Raises OSError."""
+    """Write `chunks` to `out` atomically: it appears complete or not at all. Raises OSError."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as temporary, temporary.open("wb") as file:
         file.writelines(chunks)

@@ -1,6 +1,6 @@
-"""A SentencePiece `tokenizer.model`, read as the protobuf it is, made a vocab-only GGUF.
+"""Convert a SentencePiece `tokenizer.model`, a protobuf file, to a vocab-only GGUF.
 
-A change to the bytes it writes takes a new `forge._FORGE_VERSION`, under which they are cached.
+Increase `forge._FORGE_VERSION` when the written bytes change; it is part of the cache name.
 """
 
 import struct
@@ -12,12 +12,13 @@ from ...system.files import replacing
 
 
 def sentencepiece_gguf(model_file: Path, out: Path) -> None:
-    """Write a vocab-only GGUF of a SentencePiece `tokenizer.model`, as llama.cpp's converter does.
+    """Convert a SentencePiece `tokenizer.model` to a vocab-only GGUF as llama.cpp's converter does.
 
-    Piece types carry over one to one (both number NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED,
-    BYTE from 1 to 6); `add_space_prefix` is the model's `add_dummy_prefix`. The file is read as
-    the protobuf it is (`sentencepiece_model.proto`): `SentencePieceProcessor` does not tell the
-    latter. Raises `LoadRefused` where it is no such file.
+    Piece types are the same numbers in both formats: NORMAL, UNKNOWN, CONTROL, USER_DEFINED,
+    UNUSED, BYTE are 1 to 6. `add_space_prefix` is the model's `add_dummy_prefix`. The file is
+    parsed as protobuf (`sentencepiece_model.proto`), because `SentencePieceProcessor` does not
+    expose `add_dummy_prefix`. Raises `LoadRefused` if the file is not a SentencePiece model, and
+    OSError if `out` cannot be written.
     """
     try:
         message = list(_protobuf(model_file.read_bytes()))
@@ -31,7 +32,7 @@ def sentencepiece_gguf(model_file: Path, out: Path) -> None:
         raise LoadRefused(f"{model_file}: not a SentencePiece model: {error!r}") from None
     if not texts:
         raise LoadRefused(f"{model_file}: not a SentencePiece model: no pieces")
-    import gguf  # 0.6 s, and only the first use of a tokenizer needs it
+    import gguf  # takes 0.6 s, and only the first use of a tokenizer needs it
 
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as temporary:
@@ -43,7 +44,7 @@ def sentencepiece_gguf(model_file: Path, out: Path) -> None:
         writer.add_token_types(types)
         for name, number, default in (("unk", 40, 0), ("bos", 41, 1), ("eos", 42, 2)):
             token = _number(trainer.get(number, default))
-            if token < len(texts):  # an absent token is -1, in protobuf 2**64 - 1
+            if token < len(texts):  # an absent token is -1, which protobuf stores as 2**64 - 1
                 getattr(writer, f"add_{name}_token_id")(token)
         writer.add_add_bos_token(True)
         writer.add_add_eos_token(False)
@@ -54,7 +55,7 @@ def sentencepiece_gguf(model_file: Path, out: Path) -> None:
 
 
 def texts(model_file: Path) -> list[bytes]:
-    """The pieces of a SentencePiece `tokenizer.model`, by id. Raises `LoadRefused` as above."""
+    """The pieces of a SentencePiece `tokenizer.model`, in order of ids. Raises `LoadRefused`."""
     try:
         message = _protobuf(model_file.read_bytes())
         return [
@@ -104,11 +105,11 @@ def _submessage(message: list[tuple[int, int | bytes]], number: int) -> dict[int
 
 def _octets(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise ValueError("a number where text belongs")
+        raise ValueError("a number instead of text")
     return value
 
 
 def _number(value: int | bytes) -> int:
     if isinstance(value, bytes):
-        raise ValueError("text where a number belongs")
+        raise ValueError("text instead of a number")
     return value

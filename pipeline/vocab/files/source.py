@@ -1,4 +1,4 @@
-"""What names a model or tokenizer file, and what is known of one that was found."""
+"""The description of a model or tokenizer file, and the facts of one that was found."""
 
 import os
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Format = Literal["gguf", "sentencepiece"]
 
 @dataclass(frozen=True)
 class Source:
-    """One file of `conf/model` or `conf/tokenizer`; a set `path` wins over every `kind`."""
+    """One model or tokenizer of `conf/`; if `path` is set, it overrides `kind`."""
 
     name: str = MISSING
     """Name in tables and errors; the group's option sets it."""
@@ -42,13 +42,13 @@ class Source:
 
     @property
     def label(self) -> str:
-        """Its name in tables: of a file of your own the file's, without its suffix."""
+        """Name in tables; for a file of your own, the file's name without its suffix."""
         return Path(self.path).stem if self.kind == "path" and self.path else self.name
 
 
 @dataclass(frozen=True)
 class TokenizerSource(Source):
-    """A tokenizer file, and what it does not say of itself."""
+    """A tokenizer file, and what the file itself does not say."""
 
     prefix_scheme: str = setting(AUTO, one_of=(AUTO, *SpmPrefixScheme))
     """Where SentencePiece's dummy prefix goes; auto: as the source says."""
@@ -56,12 +56,12 @@ class TokenizerSource(Source):
 
 @dataclass(frozen=True)
 class Resolved:
-    """A file that is there, whole, and has the sha256 it must have."""
+    """A file that exists and passed the checks of its format and sha256."""
 
     path: Path
     sha256: str
     origin: str
-    """For people, e.g. `llama-cpp-python 0.3.36 sdist: vendor/...`."""
+    """Where the file came from, to display: `llama-cpp-python 0.3.36 sdist: vendor/...`."""
     format: Format
 
 

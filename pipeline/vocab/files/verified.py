@@ -1,4 +1,4 @@
-"""Whether a file is what it must be: its format, its sha256, and the record of what was seen."""
+"""Verify a file: its format, its sha256, and the recorded sha256 of earlier downloads."""
 
 import contextlib
 import hashlib
@@ -10,14 +10,14 @@ from ...model.errors import SourceError
 from ...system import files
 from .source import Format, Resolved, Role, Source, cache_dir
 
-HASH_ONCE_BYTES = 64 * 2**20  # files from this size on have their sha256 remembered
+HASH_ONCE_BYTES = 64 * 2**20  # the sha256 of files of at least this size is cached
 BLOCK = 4 * 2**20
 
 
 # --- checking: format and sha256 ----------------------------------------------------------------
 
 
-def checked(
+def verify(
     source: Source,
     role: Role,
     progress: bool,
@@ -26,7 +26,10 @@ def checked(
     record: Path | None = None,
     fetched: bool = False,
 ) -> Resolved:
-    """`path` if its first bytes and its sha256 (pinned, or kept in `record`) are right."""
+    """The facts of the file at `path`, after checking its format and sha256.
+
+    The expected sha256 is the pinned one, else the one in `record`. Raises `SourceError`.
+    """
     kind = _format(path, role)
     digest = sha256_of(path, progress=progress)
     recorded = read_record(record).get("sha256") if record else None
@@ -37,17 +40,17 @@ def checked(
         if not source.sha256:
             accept += f", or delete {record}"
         where = origin if fetched else f"{path} ({origin})"
-        advice = "Nothing was kept" if fetched else "Put the right file there"
-        advice += "" if fetched or not record else ", or delete it to fetch it again"
+        advice = "The download was deleted" if fetched else "Put the right file there"
+        advice += "" if fetched or not record else ", or delete it to download it again"
         raise SourceError(
-            f"{where} is not the file it should be: its sha256 is {digest}, where {expected} "
-            f"is {basis}. {advice}; or, to accept this one, {accept}."
+            f"{where} is not the expected file: its sha256 is {digest}, but {expected} "
+            f"is {basis}. {advice}; or, to accept this file, {accept}."
         )
     return Resolved(path, digest, origin, kind)
 
 
 def _format(path: Path, role: Role) -> Format:
-    """What the first bytes say; SourceError where they say neither GGUF nor SentencePiece."""
+    """The format by the first bytes. Raises `SourceError` if neither GGUF nor SentencePiece."""
     try:
         with path.open("rb") as file:
             head = file.read(64)
@@ -60,16 +63,19 @@ def _format(path: Path, role: Role) -> Format:
     if not head:
         found = "it is empty"
     elif head.startswith(b"version https://git-lfs"):
-        found = "it is a git-lfs pointer, not the file itself: run `git lfs pull` where it lies"
+        found = "it is a git-lfs pointer, not the file itself: run `git lfs pull` in its folder"
     elif head.lstrip()[:1] == b"<":
-        found = "it looks like a web page: the download went wrong"
+        found = "it looks like a web page: the download failed"
     else:
         found = f"it begins with {head[:8]!r}"
     raise SourceError(f"{path} is not a GGUF file (those begin with b'GGUF'): {found}.")
 
 
 def sha256_of(path: Path, *, progress: bool = False) -> str:
-    """The sha256 of a file, lower-case hex; a large one's is remembered by inode, size and time."""
+    """The sha256 of a file, lower-case hex. Raises `SourceError`.
+
+    The result for a large file is cached by device, inode, size and modification time.
+    """
     try:
         stat = path.stat()
         state = f"{stat.st_dev}-{stat.st_ino}-{stat.st_size}-{stat.st_mtime_ns}"
@@ -81,7 +87,7 @@ def sha256_of(path: Path, *, progress: bool = False) -> str:
         digest = _digest(path, stat.st_size, progress)
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}.") from None
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs time here, no more
+    with contextlib.suppress(OSError):  # without a writable cache it is only hashed again
         write_record(record, {"sha256": digest})
     return digest
 

@@ -1,3 +1,3 @@
-"""A SentencePiece encoder: llama.cpp's ids under any prefix scheme, or every byte string back."""
+"""A SentencePiece encoder: llama.cpp's ids under any prefix scheme, or lossless encoding."""
 
 __all__ = ["encoder"]

@@ -1,10 +1,11 @@
-"""Where a text can be cut so that each part is merged alone, told from n-grams at once.
+"""Cut a text into parts that can be merged independently, with n-gram lookups in numpy.
 
-A boundary that no token's occurrence spans is never merged over. Which are spanned is read from
-tables of the vocabulary's n-grams, hashed: a collision can only keep parts together that could be
-apart. A pair of characters whose score beats that of every occurrence that spans either end of it
-is *sure*: nothing can touch it before it is merged, so the short tokens that overlap it never
-come to be, and span nothing. Random letters fall into parts of two or three by that.
+A merge never crosses a boundary that no token occurrence spans. Hash tables of the vocabulary's
+n-grams say which boundaries are spanned; a hash collision can only miss a possible cut. A pair of
+characters is *sure* if its score is higher than that of every token occurrence that spans either
+end of it. A sure pair is merged before anything else touches it. So short tokens that partly
+overlap it are never formed, and they span nothing. This cuts random letters into parts of two or
+three.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ import numpy.typing as npt
 _NEVER = -np.inf
 _MIX, _SPREAD = np.uint32(0x9E3779B1), np.uint32(0x85EBCA6B)
 _LONGEST = 4
-"""Tokens longer than this are known by their 4-grams: one of them lies over every boundary."""
+"""Tokens longer than this are stored as 4-grams; every boundary in a token is in one of them."""
 
 _Grams = npt.NDArray[np.uint32]
 _Floats = npt.NDArray[np.float32]
 
 
 class Cuts:
-    """The cuts of texts under one vocabulary."""
+    """Finds the cuts of texts under one vocabulary."""
 
     def __init__(self, scores: Mapping[str, float]) -> None:
         by_size: dict[int, list[str]] = {size: [] for size in range(2, _LONGEST + 1)}
@@ -37,14 +38,14 @@ class Cuts:
             self._table(tokens, size, [scores[token] for token in tokens])
             for size, tokens in by_size.items()
         ]
-        # Sure pairs need true scores, so they are looked up exactly, and only in ASCII.
+        # Sure pairs need exact scores, so this table has no collisions; it has ASCII pairs only.
         self._pairs = np.full(1 << 14, _NEVER, np.float32)
         for token in by_size[2]:
             if token.isascii():
                 self._pairs[ord(token[0]) << 7 | ord(token[1])] = scores[token]
 
     def cuts(self, text: str) -> list[int]:
-        """Boundaries to cut at, ascending, 0 and the text's length among them."""
+        """The boundaries to cut at, ascending, including 0 and the text's length."""
         n = len(text)
         if n < _LONGEST:
             return [0, n]
@@ -54,7 +55,7 @@ class Cuts:
             for table, grams in zip(self._tables, _grams(chars), strict=True)
         )
         over_four = _over(n, four, 4)
-        sure = np.zeros(n + 3, np.bool_)  # at 2 + where the pair begins
+        sure = np.zeros(n + 3, np.bool_)  # index: 2 + the start of the pair
         best = np.maximum(np.maximum(over_four, _over(n, three, 3)), _over(n, two, 2))
         pairs = self._exact_pairs(chars)
         sure[2 : n + 1] = (pairs > best[: n - 1]) & (pairs > best[2:])
@@ -64,7 +65,7 @@ class Cuts:
         return np.flatnonzero(spanned == _NEVER).tolist()
 
     def _table(self, tokens: list[str], size: int, scores: list[float]) -> _Floats:
-        """The best score of a token around each n-gram, by slot."""
+        """The best score of a token that contains each n-gram, by slot."""
         table = np.full(1 << (32 - int(self._shift)), _NEVER, np.float32)
         if tokens:
             grams = _grams(_code_points("".join(tokens)))[size - 2]
@@ -92,7 +93,7 @@ def _code_points(text: str) -> _Grams:
 
 
 def _grams(chars: _Grams) -> list[_Grams]:
-    """Hashes of the 2-, 3- and 4-grams, each at its first character."""
+    """Hashes of the 2-, 3- and 4-grams, indexed by their first character."""
     out: list[_Grams] = []
     grams = chars
     for size in range(2, _LONGEST + 1):
@@ -102,7 +103,10 @@ def _grams(chars: _Grams) -> list[_Grams]:
 
 
 def _over(n: int, found: _Floats, size: int) -> _Floats:
-    """The best score over each of the n + 1 boundaries, of n-grams given by their beginnings."""
+    """The best score that spans each of the n + 1 boundaries, for n-grams of one size.
+
+    `found` is indexed by the first character of the n-gram.
+    """
     over = np.full(n + 1, _NEVER, np.float32)
     for inside in range(1, size):
         part = over[inside : inside + len(found)]

@@ -1,14 +1,16 @@
-"""A SentencePiece encoder: llama.cpp's ids under any prefix scheme, or exactly the bytes given.
+"""A SentencePiece encoder: llama.cpp's ids under any prefix scheme, or lossless encoding.
 
-Two modes. *llama's ids* equal `llama_tokenize` (its scheme is `AFTER_EACH_SPECIAL`, or `NONE` where
-the file says `add_space_prefix=false`), its ways of losing bytes included: a space is added, U+2581
-becomes a space, some specials swallow white space, and a broken UTF-8 sequence swallows what
-follows it. *Lossless* gives back every byte string to the byte: no prefix, no control token out of
-text, U+2581 and broken UTF-8 as byte tokens; what llama.cpp itself keeps is split as it splits it.
+It has two modes. The first, *llama's ids*, equals `llama_tokenize`, whose scheme is
+`AFTER_EACH_SPECIAL`, or `NONE` if the file has `add_space_prefix=false`. It loses bytes as
+llama.cpp does: a space is added, U+2581 becomes a space, some special tokens swallow white space,
+and a broken UTF-8 sequence swallows bytes after it. The second mode, *lossless*, encodes every byte
+string so that it decodes to the same bytes. It adds no prefix, makes no control token from text,
+and encodes U+2581 and broken UTF-8 as byte tokens. Texts that llama.cpp keeps unchanged get
+llama.cpp's split.
 
 Internally a text is a Python string with a space for U+2581, and U+DC00 + n for a byte n that is
-no part of a character; so characters are symbols, and those that no token has become bytes.
-What a part of a text is merged to is remembered, so natural text costs a look-up a word.
+not part of a character. Each character is a symbol; a symbol without a token becomes byte tokens.
+The ids of merged parts are cached, so that natural text costs one lookup per word.
 """
 
 from __future__ import annotations
@@ -28,19 +30,19 @@ from .specials import Partition
 
 _META = META_SPACE.decode()
 _BYTE = 0xDC00
-"""The lone surrogate that stands for byte 0; no text in UTF-8 has it."""
+"""The lone surrogate that stands for byte 0; it does not occur in UTF-8 text."""
 _LONE = [chr(_BYTE + byte) for byte in range(256)]
 _LONE_BYTES = {bytes([byte]): _LONE[byte] for byte in range(0x80, 256)}
 _META_AS_BYTES = "".join(_LONE[byte] for byte in META_SPACE)
 
 _NO_TOKEN = -1
 _LEAST = -3.0e38
-"""Below every score there is; a token of -inf can still be merged."""
+"""The lowest score; it replaces -inf, so that such a token can still be merged."""
 
 _REMEMBERED = 1 << 18
-"""Parts whose ids are kept; when there are more, all are forgotten."""
+"""Largest number of cached parts; when it is reached, the cache is cleared."""
 _MEMORABLE = 64
-"""Characters of a part up to which it is kept."""
+"""Longest cached part, in characters."""
 
 _SYMBOLS = re.compile(
     rb"(?:[\x00-\x7f]++|[\xc2-\xdf][\x80-\xbf]"
@@ -49,14 +51,14 @@ _SYMBOLS = re.compile(
     rb"|[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff].{0,3}|.",
     re.DOTALL,
 )
-"""Whole characters, or a symbol as llama.cpp cuts it: its first byte alone says how long it is.
+"""Runs of valid characters, or one broken symbol as llama.cpp cuts it: by its first byte alone.
 
-The group is greedy and not possessive: Python before 3.11.5 matches possessive groups wrongly.
+The group is greedy, not possessive, because Python before 3.11.5 matches possessive groups wrongly.
 """
 
 
 class SpmEncoder:
-    """Bytes to ids under one SentencePiece vocabulary; see the module for the two modes."""
+    """Encodes bytes to ids under one SentencePiece vocabulary; the module describes both modes."""
 
     def __init__(
         self,
@@ -66,11 +68,10 @@ class SpmEncoder:
         parse_special: bool = True,
         at_start: bool = True,
     ) -> None:
-        """llama's ids. `parse_special` as in `llama_tokenize`.
+        """The mode *llama's ids*; `parse_special` as in `llama_tokenize`.
 
-        `at_start=False` keeps the prefix from a text's own beginning and leaves it after special
-        tokens. Raises ValueError where the vocabulary is no SentencePiece one or has a score that
-        is not a number.
+        `at_start=False` adds no prefix at the beginning of a text, but still after special tokens.
+        Raises ValueError if the vocabulary is not SentencePiece or has a score that is NaN.
         """
         self._scheme, self._at_start = scheme, at_start
         self._begin(vocabulary, range(vocabulary.n_tokens), _as_llama_reads)
@@ -79,7 +80,7 @@ class SpmEncoder:
 
     @classmethod
     def lossless(cls, vocabulary: Vocabulary) -> SpmEncoder:
-        """The lossless mode. Raises ValueError as above, and where a byte has no token."""
+        """The lossless mode. Raises ValueError as `__init__` does, and if a byte has no token."""
         made = cls.__new__(cls)
         made._scheme, made._at_start = SpmPrefixScheme.NONE, False
         rendered, texts, attrs = vocabulary.rendered, vocabulary.texts, vocabulary.attrs.tolist()
@@ -91,7 +92,7 @@ class SpmEncoder:
         made._begin(vocabulary, plain, _as_it_is)
         made._partition = Partition(vocabulary, control=False, strip=False)
         made._space = b" "
-        # A file without token types has `<0x0A>` as six letters: such a token is no byte.
+        # In a file without token types, `<0x0A>` is a text of six characters, not a byte token.
         made._bytes = [
             token if token != _NO_TOKEN and rendered[token] == bytes([byte]) else _NO_TOKEN
             for byte, token in enumerate(made._bytes)
@@ -104,7 +105,7 @@ class SpmEncoder:
         self, vocabulary: Vocabulary, tokens: Iterable[int], read: Callable[[bytes], str]
     ) -> None:
         if vocabulary.type is not VocabType.SPM:
-            raise ValueError(f"a vocabulary of type {vocabulary.type} is not merged by score")
+            raise ValueError(f"the vocabulary has type {vocabulary.type}, not SPM")
         self._read = read
         scores = vocabulary.scores.tolist()
         if any(map(math.isnan, scores)):
@@ -112,7 +113,7 @@ class SpmEncoder:
         self._ids: dict[str, int] = {}
         for token in tokens:
             text = vocabulary.texts[token]
-            if b" " not in text:  # no text has a plain space by the time it is merged
+            if b" " not in text:  # by the time of merging, spaces have been replaced by U+2581
                 self._ids[text.decode("utf-8", "surrogateescape").replace(_META, " ")] = token
         self._scores: Scores = {
             text: max(scores[token], _LEAST) for text, token in self._ids.items()
@@ -124,13 +125,13 @@ class SpmEncoder:
         self._parts = _Parts(self._merged)
 
     def under(self, scheme: SpmPrefixScheme) -> SpmEncoder:
-        """The same encoder under another scheme; both share their tables."""
+        """A copy of this encoder with another scheme; both share their tables."""
         twin = copy.copy(self)
         twin._scheme = scheme
         return twin
 
     def encode(self, data: bytes) -> list[int]:
-        """The ids of a text. Raises LookupError where llama.cpp dies: a byte without a token."""
+        """The ids of a text. Raises LookupError for a byte without a token; llama.cpp dies then."""
         out: list[int] = []
         special_before = False
         for fragment in self._partition(data):
@@ -154,7 +155,7 @@ class SpmEncoder:
         return list(chain.from_iterable(map(self._parts.__getitem__, parts)))
 
     def _merged(self, text: str) -> tuple[int, ...]:
-        """The ids of a text that is merged in one."""
+        """The ids of a part that is merged as a whole."""
         ids = self._ids
         if len(text) == 1:
             return (ids[text],) if text in ids else self._fallback(text)
@@ -167,7 +168,7 @@ class SpmEncoder:
         return tuple(out)
 
     def _fallback(self, symbol: str) -> tuple[int, ...]:
-        """A character that is no token, byte by byte."""
+        """The byte tokens of a character that has no token. Raises LookupError."""
         code = ord(symbol)
         if _BYTE <= code < _BYTE + 256:
             data = bytes([code - _BYTE])
@@ -180,7 +181,7 @@ class SpmEncoder:
 
 
 class _Parts(dict[str, tuple[int, ...]]):
-    """The ids of the parts met so far; a new one is merged."""
+    """Cache: part → ids; a missing part is merged."""
 
     def __init__(self, merged: Callable[[str], tuple[int, ...]]) -> None:
         super().__init__()
@@ -196,21 +197,21 @@ class _Parts(dict[str, tuple[int, ...]]):
 
 
 def _byte_tokens(vocabulary: Vocabulary) -> list[int]:
-    """The token of each byte as `llama_vocab::byte_to_token` finds it: `<0xNN>`, else the byte."""
+    """The token of each byte as in `llama_vocab::byte_to_token`: `<0xNN>`, else the byte itself."""
     ids = {text: token for token, text in enumerate(vocabulary.texts)}
     own = [ids.get(bytes([byte]), _NO_TOKEN) for byte in range(256)]
     return [ids.get(b"<0x%02X>" % byte, own[byte]) for byte in range(256)]
 
 
 def _as_it_is(data: bytes) -> str:
-    """Every byte kept: U+2581 and broken UTF-8 as lone bytes."""
+    """The text with every byte kept: U+2581 and broken UTF-8 become lone bytes."""
     return data.decode("utf-8", "surrogateescape").replace(_META, _META_AS_BYTES)
 
 
 def _as_llama_reads(data: bytes) -> str:
-    """U+2581 is a space; a symbol that is no character is its bytes, whatever they are.
+    """The text as llama.cpp reads it: U+2581 is a space; a broken symbol becomes lone bytes.
 
-    llama.cpp writes spaces as U+2581 first, so a broken sequence can swallow part of one.
+    llama.cpp replaces spaces by U+2581 first, so a broken sequence can swallow part of a space.
     """
     try:
         return data.decode().replace(_META, " ")
@@ -220,10 +221,10 @@ def _as_llama_reads(data: bytes) -> str:
 
 
 class _Symbols(dict[bytes, str]):
-    """Symbols of `_SYMBOLS` as the encoder has them, each read once."""
+    """Cache: symbol of `_SYMBOLS` → its internal text."""
 
     def __missing__(self, symbol: bytes) -> str:
-        # A broken start is told by its second byte: an exception costs more than all the rest.
+        # The second byte shows most broken symbols; this avoids the slow exception.
         if symbol[0] < 0xC0 or b"\x80" <= symbol[1:2] < b"\xc0":
             try:
                 read = symbol.decode().replace(_META, " ")

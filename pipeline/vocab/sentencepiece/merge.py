@@ -1,10 +1,10 @@
-"""SentencePiece's merge as llama.cpp does it: the best-scored pair first, the leftmost of equals.
+"""SentencePiece's merge as in llama.cpp: the pair with the best score first, the leftmost of ties.
 
-Symbols are characters; a pair that spells a token can be merged, and merging goes on until no
-pair can. Written against `llm_tokenizer_spm_session` in llama.cpp's `src/llama-vocab.cpp`, whose
-result it equals; the ways to it are its own. A short text is merged over a list, which is fast
-because it is short. A long one is merged in pieces where that is provably the same
-(`_keep_apart`), so that the time grows with the text and not with its square, whatever the text.
+Symbols are characters at first. A pair that spells a token can be merged; merging repeats until no
+pair can be merged. The result equals that of `llm_tokenizer_spm_session` in llama.cpp's
+`src/llama-vocab.cpp`; the algorithm is our own. A short text is merged over a list. A long text is
+merged in pieces where this provably gives the same result (`_keep_apart`). So the time grows
+linearly with the length of any text, not with its square.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ Scores = Mapping[str, float]
 """The score of every text that is a token, none of them -inf."""
 
 SHORT = 96
-"""Characters up to which a list beats a heap."""
+"""Length in characters up to which a list is faster than a heap."""
 _WINDOW = 64
 _TOO_LONG = 1024
-"""Characters of a piece above which a long text is merged in one go, in n log n."""
+"""Length of a piece, in characters, above which the whole text is merged at once, in n log n."""
 _NEVER = float("-inf")
 
 
 Story = list[tuple[float, str, str]]
-"""Of each merge in order: its score, then the first and the last symbol after it."""
+"""For each merge in order: (its score, the first symbol after it, the last symbol after it)."""
 
 
 def merge(text: str, scores: Scores) -> list[str]:
-    """The tokens and left-over characters of a text, in order."""
+    """The tokens of a text and the characters that were not merged, in order."""
     return _over_list(text, scores)[0] if len(text) <= SHORT else _in_pieces(text, scores)
 
 
 def _over_list(text: str, scores: Scores) -> tuple[list[str], Story]:
-    """Merge a short text: its tokens, and the story of its two ends."""
+    """Merge a short text; returns (its tokens, the story of its two ends)."""
     score = scores.get
     symbols = list(text)
     pairs = [score(one + two, _NEVER) for one, two in pairwise(symbols)]
@@ -56,10 +56,10 @@ def _over_list(text: str, scores: Scores) -> tuple[list[str], Story]:
 
 
 def _over_heap(text: str, scores: Scores) -> tuple[list[str], Story]:
-    """The same for a text of any length; a symbol is known by where it begins."""
+    """As `_over_list`, for a text of any length; a symbol is identified by its start."""
     n, score = len(text), scores.get
-    end = [*range(1, n + 1)]  # of the symbol that begins here; 0 once that is merged away
-    before = [*range(-1, n)]  # where the symbol before begins
+    end = [*range(1, n + 1)]  # end of the symbol that starts here; 0 if merged into another
+    before = [*range(-1, n)]  # start of the previous symbol
     found = [score(text[i : i + 2], _NEVER) for i in range(n - 1)]
     heap = [(-best, i, i + 1, i + 2) for i, best in enumerate(found) if best != _NEVER]
     heapify(heap)
@@ -68,7 +68,7 @@ def _over_heap(text: str, scores: Scores) -> tuple[list[str], Story]:
     while heap:
         cost, left, middle, right = heappop(heap)
         if end[left] != middle or end[middle] != right:
-            continue  # one of the two has grown or is gone
+            continue  # outdated: one of the two symbols has been merged since
         end[left], end[middle] = right, 0
         if right < n:
             before[right] = left
@@ -91,14 +91,14 @@ def _over_heap(text: str, scores: Scores) -> tuple[list[str], Story]:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A text merged on its own."""
+    """A part of a text, merged alone."""
 
     text: str
     tokens: list[str]
     story: Story
 
     def cut(self) -> int:
-        """The last token boundary in the first three quarters, else the first one there is."""
+        """The last token boundary in the first three quarters of the window, else the first one."""
         best = place = 0
         for token in self.tokens:
             place += len(token)
@@ -109,11 +109,11 @@ class _Piece:
 
 
 def _keep_apart(left: _Piece, right: _Piece, scores: Scores) -> bool:
-    """Whether merging two neighbours together is the same as merging each alone.
+    """Whether merging two neighbours together gives the same result as merging each alone.
 
-    It is unless the pair across the boundary is at some moment the best one. What either side
-    does until then is what it does alone, and the whole always takes the better of both sides'
-    next merges (of equals the left one's), so the two stories are run against each other.
+    It does, unless the pair across the boundary becomes the best pair at some moment. Until then
+    each side is merged as it would be alone, and the better of the two next merges comes first (of
+    ties the left one). So this function replays both stories together.
     """
     a, b = left.story, right.story
     i = j = 0
@@ -135,7 +135,7 @@ def _keep_apart(left: _Piece, right: _Piece, scores: Scores) -> bool:
 
 
 def _in_pieces(text: str, scores: Scores) -> list[str]:
-    """Merge in pieces that keep apart; equal pieces, as in a run of one character, only once."""
+    """Merge in independent pieces; equal pieces, as in a run of one character, only once."""
     pieces: dict[str, _Piece] = {}
     apart: dict[tuple[str, str], bool] = {}
 

@@ -1,9 +1,9 @@
-"""A text split on special tokens, as llama.cpp does it before any merge.
+"""Split a text on special tokens, as llama.cpp does before any merge.
 
-Follows `llama_vocab::impl::tokenizer_st_partition`: the longest special first, each at its
-leftmost places in what the longer ones left over; control and unknown tokens only if they are
-asked for; a token marked to strip swallows the white space beside it. Phi-3's specials do that,
-which makes bytes vanish.
+Follows `llama_vocab::impl::tokenizer_st_partition`. Longer special tokens come first; each is
+searched from left to right in the text that longer ones left. Control and unknown tokens count only
+if requested. A token with a strip flag swallows the white space next to it; Phi-3's special tokens
+do, so that bytes are lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..token_types import UNRENDERED, Attr
 from ..vocabulary import Vocabulary
 
 Fragment = bytes | int
-"""A stretch of text, never empty, or the id of a special token."""
+"""A non-empty stretch of text, or the id of a special token."""
 
 _WHITE = b" \t\n\v\f\r"
 
@@ -34,7 +34,7 @@ class Partition:
     """Splits texts on the special tokens of one vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary, *, control: bool, strip: bool = True) -> None:
-        """`control`: split on control and unknown tokens too. `strip`: swallow white space."""
+        """`control`: also split on control and unknown tokens. `strip`: obey the strip flags."""
         wanted = int(Attr.USER_DEFINED) | (UNRENDERED if control else 0)
         attrs = vocabulary.attrs.tolist()
         specials = [
@@ -51,12 +51,12 @@ class Partition:
         self._ids = {special.text: special.token for special in specials}
         self._pattern: re.Pattern[bytes] | None = None
         if specials and not _can_meet(specials):
-            # None can overlap another, so the leftmost longest is what the passes would find.
+            # No special token can overlap another, so one regex finds the same as the passes.
             texts = (re.escape(special.text) for special in self._specials)
             self._pattern = re.compile(b"(" + b"|".join(texts) + b")")
 
     def __call__(self, data: bytes) -> Sequence[Fragment]:
-        """The fragments in order; their bytes are `data` but for what was stripped."""
+        """The fragments in order; together they spell `data` without the stripped white space."""
         if self._pattern is not None:
             parts = self._pattern.split(data)
             return [self._ids[part] if i % 2 else part for i, part in enumerate(parts) if part]
@@ -84,7 +84,7 @@ def _split(fragment: Fragment, special: _Special) -> Iterator[Fragment]:
 
 
 def _can_meet(specials: Iterable[_Special]) -> bool:
-    """Whether two specials may overlap in a text, or one's white space be another."""
+    """Whether two special tokens may overlap in a text, or one of them strips white space."""
     specials = list(specials)
     texts = {special.text for special in specials}
     heads = {text[:size] for text in texts for size in range(1, len(text) + 1)}

@@ -3,9 +3,11 @@
     python scripts/same_tables.py OLD NEW [--only NAME …] [--keep DIR]
 
 Each job below runs in both checkouts in parallel, as `python -m pipeline` in the checkout's folder.
-The script compares the set of tables, their columns and types, their rows in order, and the files
-of reproducers. It leaves out measured times: columns whose names end in `_us` differ between any
-two runs.
+The script compares the set of tables, their columns and types, their rows in order, and the names
+of the reproducers' files. Tables of an older schema version are converted first: what was renamed
+comes from the lists of `results/tables/renames`. Two kinds of columns are left out: measured times
+(`…_us`), which differ between any two runs, and sentences (`renames.PROSE`), whose wording may
+change; the number of reworded ones is printed.
 
 Needs an environment with the extra `test` installed. Prints one line per job. The exit code is 0 if
 nothing differs, 1 if something does, 2 for a usage error.
@@ -26,6 +28,10 @@ from pathlib import Path
 
 import polars as pl
 from polars.testing import assert_frame_equal
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from pipeline.results.tables import parquet, renames
 
 RELEASED = "unfixed,fixed,llguidance_llamacpp,llguidance_hf,lmfe,outlines,outlines_core"
 TWO = "tokenizer=llama_spm,mistral_v1"
@@ -101,17 +107,29 @@ def differences(old: Path, new: Path) -> Iterator[str]:
         for name in sorted(names[0] ^ names[1]):
             yield f"{name} is in one of them only"
         for name in sorted(names[0] & names[1]):
-            if kind != "*.parquet":
-                if (old / name).read_bytes() != (new / name).read_bytes():
-                    yield f"{name} differs"
+            if kind != "*.parquet":  # what they say is a column too
                 continue
-            before, after = (pl.read_parquet(run / name) for run in (old, new))
+            table = Path(name).stem
+            before, after = (parquet.read(run, table) for run in (old, new))
             try:
-                timed = pl.selectors.ends_with("_us")
+                left_out = pl.selectors.ends_with("_us") | pl.selectors.by_name(
+                    *renames.PROSE, require_all=False
+                )
                 assert before.columns == after.columns, f"{before.columns}, {after.columns}"
-                assert_frame_equal(before.select(~timed), after.select(~timed))
+                assert_frame_equal(before.select(~left_out), after.select(~left_out))
             except AssertionError as error:
                 yield f"{name}: {' '.join(str(error).split())[:500]}"
+
+
+def reworded(old: Path, new: Path) -> int:
+    """The number of sentences that the two runs say in other words."""
+    changed = 0
+    for path in old.glob("*.parquet"):
+        before, after = (parquet.read(run, path.stem) for run in (old, new))
+        for column in renames.PROSE:
+            if column in before.columns and before.height == after.height:
+                changed += int(before[column].ne_missing(after[column]).sum())
+    return changed
 
 
 def compared(name: str, checkouts: tuple[Path, Path], folder: Path) -> list[str]:
@@ -146,7 +164,9 @@ def main() -> int:
             rows = sum(table.height for table in tables)
             verdict = "DIFFERS" if found else "the same"
             took = time.monotonic() - begun
-            print(f"{name:10} {len(tables)} tables, {rows} rows: {verdict} ({took:.0f} s)")
+            n = 0 if found else reworded(folder / "old" / name, folder / "new" / name)
+            words = f", {n} sentences reworded" if n else ""
+            print(f"{name:10} {len(tables)} tables, {rows} rows: {verdict}{words} ({took:.0f} s)")
             for line in found:
                 print(f"  {line}")
             sys.stdout.flush()

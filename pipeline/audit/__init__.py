@@ -5,10 +5,10 @@ it. `reference_tokenizers` is a program of its own, for another Python.
 """
 
 __all__ = [
+    "acceptance",
     "canonical",
     "engine_mask_kinds",
     "engine_masks",
-    "instances",
     "masks",
     "prefix_placement",
     "reference_tokenizers",
@@ -17,7 +17,6 @@ __all__ = [
     "settings",
     "small_cases",
     "special_tokens",
-    "strings",
     "token_oracle",
     "token_table",
     "upstream",

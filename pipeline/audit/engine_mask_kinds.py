@@ -13,16 +13,17 @@ import numpy.typing as npt
 
 from ..engines.protocol import Mask
 from ..grammars.case import Case
+from ..model.verdicts import MaskKind, MaskVerdict
 from ..vocab.vocabulary import Vocabulary
 from . import small_cases
-from .masks import MaskVerdict, Truth
+from .masks import Truth
 
 _LONG = 32
 """Bytes above which a token counts as long: some libraries bound a token's text."""
 
 Bits = npt.NDArray[np.bool_]
 
-Key = tuple[MaskVerdict, str]
+Key = tuple[MaskVerdict, MaskKind]
 """What is wrong with a mask, and with which kind of token."""
 
 
@@ -52,7 +53,7 @@ class Kinds:
             place = _Place.of(b"".join(rendered[token] for token in taken))
         else:
             place = None
-        end = "drifted" if place is _Place.ELSEWHERE else "end"
+        end = MaskKind.DRIFTED if place is _Place.ELSEWHERE else MaskKind.END
         n_tokens = self.vocabulary.n_tokens
         bits = np.unpackbits(mask.view(np.uint8), bitorder="little").astype(np.bool_)
         legal, complete = truth
@@ -60,13 +61,16 @@ class Kinds:
         allowed = bits[:n_tokens]
         odd = allowed & ~legal & ~ends
         if in_other_order is not None and (odd & in_other_order).any():
-            yield (MaskVerdict.UNSOUND, "json_order"), np.flatnonzero(odd & in_other_order).tolist()
+            yield (
+                (MaskVerdict.UNSOUND, MaskKind.JSON_ORDER),
+                np.flatnonzero(odd & in_other_order).tolist(),
+            )
             odd &= ~in_other_order
         yield from self._group(MaskVerdict.UNSOUND, odd, allowed, place)
         yield from self._group(MaskVerdict.INCOMPLETE, legal & ~allowed & ~ends, allowed, place)
         padding = np.flatnonzero(bits[n_tokens:]) + n_tokens
         if padding.size:
-            yield (MaskVerdict.UNSOUND, "padding"), padding.tolist()
+            yield (MaskVerdict.UNSOUND, MaskKind.PADDING), padding.tolist()
         stops = np.flatnonzero(allowed & ends)
         if stops.size and not complete:
             yield (MaskVerdict.STOP_TOO_EARLY, end), stops.tolist()
@@ -82,31 +86,33 @@ class Kinds:
     def _group(
         self, verdict: MaskVerdict, odd: Bits, allowed: Bits, place: _Place | None
     ) -> Iterator[tuple[Key, list[int]]]:
-        groups: dict[str, list[int]] = {}
+        groups: dict[MaskKind, list[int]] = {}
         for token in np.flatnonzero(odd).tolist():
             groups.setdefault(self._kind(token, verdict, allowed, place), []).append(token)
         for kind, ids in groups.items():
             yield (verdict, kind), ids
 
-    def _kind(self, token: int, verdict: MaskVerdict, allowed: Bits, place: _Place | None) -> str:
+    def _kind(
+        self, token: int, verdict: MaskVerdict, allowed: Bits, place: _Place | None
+    ) -> MaskKind:
         true = self.vocabulary.true_bytes[token]
         if self.vocabulary.hidden[token]:
-            return "special"
+            return MaskKind.SPECIAL
         if not true:
-            return "empty"
+            return MaskKind.EMPTY
         if place is _Place.ELSEWHERE:
-            return "drifted"
+            return MaskKind.DRIFTED
         if verdict is MaskVerdict.INCOMPLETE and any(allowed[i] for i in self._twins[true]):
-            return "duplicate"
+            return MaskKind.DUPLICATE
         if self.claimed[token] != true:
-            return "wrong_bytes"
+            return MaskKind.WRONG_BYTES
         if len(true) > _LONG:
-            return "long"
+            return MaskKind.LONG
         if not small_cases.is_text(true):
-            return "half_character"
+            return MaskKind.HALF_CHARACTER
         if place is not None:
             return _json_kind(true, place)
-        return "newline" if b"\n" in true else "other"
+        return MaskKind.NEWLINE if b"\n" in true else MaskKind.OTHER
 
     @cached_property
     def _twins(self) -> dict[bytes, list[int]]:
@@ -133,17 +139,19 @@ class _Place(Enum):
         return _Place.STRING if plain.count(b'"') % 2 else _Place.OUTSIDE
 
 
-def _json_kind(true: bytes, place: _Place) -> str:
+def _json_kind(true: bytes, place: _Place) -> MaskKind:
     """Where JSON itself leaves a choice, two engines may differ and both be right."""
     if place is _Place.ESCAPE:
-        return "json_spelling"
+        return MaskKind.JSON_SPELLING
     quoted = place is _Place.STRING
     parts = re.sub(rb"\\.", b"", true).split(b'"')
     if any(min(part, default=32) < 32 for part in parts[not quoted :: 2]):
-        return "control_character"
+        return MaskKind.CONTROL_CHARACTER
     if b"\\" in true or b"\x7f" in true:
-        return "json_spelling"
+        return MaskKind.JSON_SPELLING
     outside = parts[quoted::2]
     return (
-        "json_white_space" if any(part.split() != [part] for part in outside if part) else "other"
+        MaskKind.JSON_WHITE_SPACE
+        if any(part.split() != [part] for part in outside if part)
+        else MaskKind.OTHER
     )

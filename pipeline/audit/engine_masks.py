@@ -16,10 +16,10 @@ from ..engines.protocol import Mask, Matcher
 from ..grammars.case import Case, Grammar
 from ..grammars.checkers import Literal, Pattern
 from ..grammars.languages import ByteGrammar
+from ..model.verdicts import MaskVerdict
 from ..vocab.vocabulary import Vocabulary
 from . import small_cases
 from .engine_mask_kinds import Key
-from .masks import MaskVerdict
 from .upstream import Fault
 
 _PERMUTED = 3

@@ -8,13 +8,13 @@ from __future__ import annotations
 import random
 import time
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
 from ..engines.protocol import Mask, Matcher
 from ..grammars.languages import ByteGrammar, Language
+from ..model.verdicts import Agreement, MaskVerdict
 from ..vocab.vocabulary import Vocabulary
 from .token_oracle import Legal, TokenOracle
 
@@ -22,30 +22,6 @@ _KEPT_IDS = 20
 """Ids of a finding that are kept; the counts are always whole."""
 _TRIED = 12
 """Allowed tokens of a state that are tried on a clone."""
-
-
-class MaskVerdict(StrEnum):
-    """Every way a mask can come out, worst first where several fit."""
-
-    UNSOUND = "unsound"
-    """It allows a token whose true bytes leave the grammar, or that renders nothing."""
-    STOP_TOO_EARLY = "stop_too_early"
-    """It allows an id on which the runtime stops, before the text is complete."""
-    REFUSED_BY_CONSUME = "refused_by_consume"
-    """It allows a token that is refused when it is consumed."""
-    EMPTY = "empty"
-    """It allows nothing, or fails, though legal tokens exist."""
-    STOP_MISSING = "stop_missing"
-    """The text is complete, and no id is allowed on which the runtime stops."""
-    INCOMPLETE = "incomplete"
-    """It lacks legal tokens."""
-    INCOMPLETE_FORCED = "incomplete_forced"
-    """It allows the one forced token and no other spelling: by design."""
-    EXACT = "exact"
-    NO_ORACLE = "no_oracle"
-    """The grammar cannot be judged over bytes, or the time budget is spent."""
-    AFTER_DIVERGENCE = "after_divergence"
-    """The true prefix is already illegal: there is no state to ask."""
 
 
 Truth = tuple[Legal, bool]
@@ -156,9 +132,9 @@ class MaskJudge:
     def _agreement(self, truth: Truth | None, control: Language, prefix: bytes) -> str:
         other = self.legal(control, prefix)
         if truth is None or other is None:
-            return "agrees" if truth is other else "disagrees"
+            return Agreement.AGREES if truth is other else Agreement.DISAGREES
         same = truth[1] == other[1] and bool((truth[0] == other[0]).all())
-        return "agrees" if same else "disagrees"
+        return Agreement.AGREES if same else Agreement.DISAGREES
 
     def _compare(
         self,

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 
 from ..grammars.case import Case
 from ..grammars.languages import ByteGrammar
+from ..model.verdicts import MaskKind, MaskVerdict
 from ..vocab.token_types import UNRENDERED
 from . import small_cases, token_table
-from .masks import FAULTS, Finding, MaskVerdict
+from .masks import FAULTS, Finding
 from .upstream import Fault
 from .walks import Walk, Walker
 
@@ -174,12 +175,16 @@ def _forced(grammar: ByteGrammar, prefix: bytes) -> bytes:
 def _kind(walker: Walker, finding: Finding, before: Sequence[int]) -> str:
     vocabulary = walker.vocabulary
     if any(vocabulary.attrs[token] & UNRENDERED for token in finding.ids):
-        return "special"
+        return MaskKind.SPECIAL
     if finding.forced:
-        return "forced"
+        return MaskKind.FORCED
     for token in finding.ids:
         kind = token_table.damage(vocabulary.true_bytes[token], walker.table.claimed[token])
         if kind is not None:
             return kind.value
     claimed, true = walker.table.claimed, vocabulary.true_bytes
-    return "drifted" if any(claimed[token] != true[token] for token in before) else "none"
+    return (
+        MaskKind.DRIFTED
+        if any(claimed[token] != true[token] for token in before)
+        else MaskKind.NONE
+    )

@@ -10,35 +10,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 
 from ..engines.builders.bridge import PROBES
 from ..engines.table import Tokenize
+from ..model.verdicts import ByteChange, Tokenization
 from ..vocab.token_types import META_SPACE, UNRENDERED, Attr
 from ..vocab.vocabulary import Vocabulary
-
-
-class Exactness(StrEnum):
-    """How a probe came out."""
-
-    EXACT = "exact"
-    NON_CANONICAL = "non_canonical"
-    INEXACT = "inexact"
-    THROWN = "thrown"
-
-
-class Class(StrEnum):
-    """What happened to the bytes."""
-
-    NONE = "none"
-    PREFIX_ADDED = "prefix_added"
-    SPACE_REMOVED = "space_removed"
-    NORMALISED = "normalised"
-    UNKNOWN = "unknown"
-    SPECIAL = "special_returned"
-    INVALID_UTF8 = "invalid_utf8"
-    META_SYMBOL = "meta_symbol"
-    THROWN = "thrown"
 
 
 @dataclass(frozen=True)
@@ -48,8 +25,8 @@ class Probed:
     probe: bytes
     ids: tuple[int, ...]
     got: bytes
-    verdict: Exactness
-    what: Class
+    verdict: Tokenization
+    what: ByteChange
 
 
 _TEXTS = (
@@ -125,7 +102,7 @@ def measure(
     """Try every probe; `canonical` is the runtime's own split, where there is one to compare."""
     for probe in probe_list:
         if not survives(probe):
-            yield Probed(probe, (), b"", Exactness.THROWN, Class.THROWN)
+            yield Probed(probe, (), b"", Tokenization.THROWN, ByteChange.THROWN)
             continue
         ids = tuple(tokenize(probe))
         known = tuple(token for token in ids if 0 <= token < vocabulary.n_tokens)
@@ -133,33 +110,33 @@ def measure(
         special = any(vocabulary.attrs[token] & UNRENDERED for token in known)
         if got == probe and known == ids and not special:
             same = canonical is None or tuple(canonical(probe)) == ids
-            verdict = Exactness.EXACT if same else Exactness.NON_CANONICAL
-            yield Probed(probe, ids, got, verdict, Class.NONE)
+            verdict = Tokenization.EXACT if same else Tokenization.NON_CANONICAL
+            yield Probed(probe, ids, got, verdict, ByteChange.NONE)
         else:
-            yield Probed(probe, ids, got, Exactness.INEXACT, _what(vocabulary, probe, ids, got))
+            yield Probed(probe, ids, got, Tokenization.INEXACT, _what(vocabulary, probe, ids, got))
 
 
-def _what(vocabulary: Vocabulary, probe: bytes, ids: tuple[int, ...], got: bytes) -> Class:
+def _what(vocabulary: Vocabulary, probe: bytes, ids: tuple[int, ...], got: bytes) -> ByteChange:
     """The first class that explains the difference, most telling first."""
     attrs = [
         int(vocabulary.attrs[token]) if 0 <= token < vocabulary.n_tokens else Attr.UNKNOWN
         for token in ids
     ]
     if any(attr & Attr.UNKNOWN for attr in attrs):
-        return Class.UNKNOWN
+        return ByteChange.UNKNOWN
     if any(attr & Attr.CONTROL for attr in attrs):
-        return Class.SPECIAL
+        return ByteChange.SPECIAL
     if META_SPACE in probe and got.endswith(probe.replace(META_SPACE, b" ")):
-        return Class.META_SYMBOL
+        return ByteChange.META_SYMBOL
     if got == b" " + probe:
-        return Class.PREFIX_ADDED
+        return ByteChange.PREFIX_ADDED
     try:
         probe.decode("utf-8")
     except UnicodeDecodeError:
-        return Class.INVALID_UTF8
+        return ByteChange.INVALID_UTF8
     if _unspaced(got) == _unspaced(probe):
-        return Class.PREFIX_ADDED if len(got) > len(probe) else Class.SPACE_REMOVED
-    return Class.NORMALISED
+        return ByteChange.PREFIX_ADDED if len(got) > len(probe) else ByteChange.SPACE_REMOVED
+    return ByteChange.NORMALISED
 
 
 def _unspaced(data: bytes) -> bytes:

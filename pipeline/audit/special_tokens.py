@@ -18,6 +18,7 @@ from ..engines.table import TokenTable
 from ..grammars.case import Case, Grammar
 from ..grammars.checkers import Literal
 from ..grammars.languages import kept
+from ..model.verdicts import SpecialVerdict
 from ..vocab.token_types import UNRENDERED, Attr, attr_name
 from ..vocab.vocabulary import Vocabulary
 from .masks import MaskJudge
@@ -52,7 +53,7 @@ def rows(
             "in_free_text": allowed[1],
             "verdict": _verdict(
                 vocabulary, token, allowed, (bool(legal_string[token]), bool(legal_text[token]))
-            ),
+            ).value,
         }
     for token in np.flatnonzero(in_text[vocabulary.n_tokens :]).tolist():
         yield {
@@ -63,21 +64,21 @@ def rows(
             "is_end": False,
             "in_json_string": None,
             "in_free_text": True,
-            "verdict": "allowed_but_hidden",
+            "verdict": SpecialVerdict.ALLOWED_BUT_HIDDEN.value,
         }
 
 
 def _verdict(
     vocabulary: Vocabulary, token: int, allowed: tuple[bool, bool], legal: tuple[bool, bool]
-) -> str:
+) -> SpecialVerdict:
     """`ok`, or what is wrong: let in though it renders nothing or is illegal, or lost."""
     if token in vocabulary.end_ids:
-        return "end_allowed_in_string" if allowed[0] else "ok"
+        return SpecialVerdict.END_ALLOWED_IN_STRING if allowed[0] else SpecialVerdict.OK
     if not vocabulary.rendered[token]:
-        return "allowed_but_hidden" if any(allowed) else "ok"
+        return SpecialVerdict.ALLOWED_BUT_HIDDEN if any(allowed) else SpecialVerdict.OK
     if any(may and not right for may, right in zip(allowed, legal, strict=True)):
-        return "allowed_but_illegal"
-    return "ok" if allowed == legal else "text_lost"
+        return SpecialVerdict.ALLOWED_BUT_ILLEGAL
+    return SpecialVerdict.OK if allowed == legal else SpecialVerdict.TEXT_LOST
 
 
 def _legal(judge: MaskJudge, grammar: str, prefix: bytes) -> npt.NDArray[np.bool_]:

@@ -9,45 +9,20 @@ import random
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from enum import StrEnum
 
 from ..engines.builders.bridge import PROBES
 from ..engines.protocol import Engine, allowed_ids
 from ..engines.table import Material, TokenTable
 from ..grammars.languages import kept
+from ..model.verdicts import Damage, MaskVerdict, TokenizeMode
 from ..vocab.token_types import attr_name
 from ..vocab.vocabulary import Vocabulary
-from .masks import MaskJudge, MaskVerdict
+from .masks import MaskJudge
 
 Row = dict[str, object]
 
 
-class Damage(StrEnum):
-    """What is wrong with a claimed token."""
-
-    LEADING_SPACE_LOST = "leading_space_lost"
-    INNER_SPACE_LOST = "inner_space_lost"
-    EMPTIED = "emptied"
-    RUN_SHORTENED = "run_shortened"
-    OTHER = "other"
-    MARKED_SPECIAL = "marked_special"
-    """The bytes are right, but text is entered as special: no grammar can write it."""
-    NOT_MARKED = "not_marked"
-    """The bytes are right, but a token that renders nothing is entered as text."""
-
-
 _MARKS = {Damage.MARKED_SPECIAL, Damage.NOT_MARKED}
-
-
-class Tokenize(StrEnum):
-    """How a builder turns bytes into tokens."""
-
-    EXACT = "exact"
-    """Every probe comes back to the byte."""
-    INEXACT = "inexact"
-    """Some probe does not, and the engine is not told."""
-    GREEDY = "greedy"
-    """The engine tokenizes by itself and forces nothing."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +98,9 @@ def _wrong_mark(vocabulary: Vocabulary, table: TokenTable, token: int) -> Damage
     return Damage.NOT_MARKED if hidden else Damage.MARKED_SPECIAL
 
 
-def table_row(vocabulary: Vocabulary, table: TokenTable, wrong: list[Row], mode: Tokenize) -> Row:
+def table_row(
+    vocabulary: Vocabulary, table: TokenTable, wrong: list[Row], mode: TokenizeMode
+) -> Row:
     """The row of `tokenizers`: how many tokens a builder gets wrong, and how it tokenizes."""
     counts = {kind: sum(row["damage"] == kind.value for row in wrong) for kind in Damage}
     return {
@@ -171,16 +148,16 @@ COUNTS = (
 """The columns of `table_row` that a refused table leaves empty."""
 
 
-def tokenize_mode(table: TokenTable, material: Material) -> Tokenize:
+def tokenize_mode(table: TokenTable, material: Material) -> TokenizeMode:
     """Try the three founding probes on the builder's own tokenization."""
     if table.tokenize is None:
-        return Tokenize.GREEDY
+        return TokenizeMode.GREEDY
     for probe in PROBES:
         if not material.survives(probe):
-            return Tokenize.INEXACT
+            return TokenizeMode.INEXACT
         if material.vocabulary.written(table.tokenize(probe)) != probe:
-            return Tokenize.INEXACT
-    return Tokenize.EXACT
+            return TokenizeMode.INEXACT
+    return TokenizeMode.EXACT
 
 
 def mask_rows(

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..grammars.case import Case
+from ..model.verdicts import MaskVerdict
 from ..system import rerun
 from ..vocab.vocabulary import Vocabulary
 from . import small_cases
-from .masks import MaskVerdict
 
 _SHOWN_IDS = 5
 """Ids of a mask that a report names."""

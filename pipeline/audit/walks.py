@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from itertools import accumulate
 
 import numpy as np
@@ -21,25 +20,12 @@ from ..engines.table import TokenTable
 from ..grammars import checkers
 from ..grammars.case import Case
 from ..grammars.languages import ByteGrammar, Languages
+from ..model.verdicts import MaskVerdict, Strategy, WalkEnd
 from ..vocab.vocabulary import Vocabulary
-from .masks import FAULTS, Finding, MaskJudge, MaskVerdict
+from .masks import FAULTS, Finding, MaskJudge
 
 _MAX_STEPS = 40
 _STOP_CHANCE = 0.1
-
-
-class Strategy(StrEnum):
-    """How a walk picks its next token from the mask."""
-
-    UNIFORM = "uniform"
-    LONGEST = "longest"
-    SHORTEST = "shortest"
-    SPLIT = "split"
-    """Short pieces that begin a longer legal token: spellings no tokenizer would choose."""
-    ADVERSARIAL = "adversarial"
-    """Tokens whose claimed bytes are not their true bytes, if the mask has one."""
-    GIVEN = "given"
-    """The case's own `tokens`, as far as the masks have them, and no further."""
 
 
 _SEEDED = [strategy for strategy in Strategy if strategy is not Strategy.GIVEN]
@@ -56,9 +42,7 @@ class Walk:
     """One for each state, the last one's without a token taken."""
     text: bytes = b""
     """As rendered."""
-    ended: str = "step_limit"
-    """`stop_id`, `no_token`, `masked` (the mask lacks the given token), `refused`, `diverged` or
-    `step_limit`."""
+    ended: WalkEnd = WalkEnd.STEP_LIMIT
     accepting: bool = False
     """Whether the byte-level grammar calls the text complete."""
     objection: str | None = None
@@ -88,7 +72,7 @@ class Walker:
             matcher.close()
         state = None if grammar.no_oracle else grammar.after(walk.text)
         walk.accepting = state is not None and state.complete()
-        if walk.ended == "stop_id":
+        if walk.ended == WalkEnd.STOP_ID:
             walk.objection = checkers.check(case.check, walk.text)
         return walk
 
@@ -100,26 +84,26 @@ class Walker:
         )
         walk.findings.append(finding)
         if finding.verdict is MaskVerdict.AFTER_DIVERGENCE:
-            walk.ended = "diverged"
+            walk.ended = WalkEnd.DIVERGED
             return False
         ids = [] if mask is None else [int(i) for i in allowed_ids(mask, self.vocabulary.n_tokens)]
         if not ids:
-            walk.ended = "no_token"
+            walk.ended = WalkEnd.EMPTY_MASK
             return False
         if walk.strategy is Strategy.GIVEN:
             token = walk.case.tokens[len(walk.tokens)]
             if token not in ids:
-                walk.ended = "masked"
+                walk.ended = WalkEnd.MASKED
                 return False
         else:
             token = self._pick(walk, languages.grammar, ids, rng)
         if token in self.vocabulary.end_ids:
-            walk.ended = "stop_id"
+            walk.ended = WalkEnd.STOP_ID
             return False
         walk.tokens.append(token)
         walk.text += self.vocabulary.rendered[token]
         if not matcher.consume(token):
-            walk.ended = "refused"
+            walk.ended = WalkEnd.CONSUME
             if finding.verdict not in FAULTS:
                 refused = replace(finding, verdict=MaskVerdict.REFUSED_BY_CONSUME, ids=(token,))
                 walk.findings[-1] = refused

@@ -14,29 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 import numpy as np
 import numpy.typing as npt
 
 from ..engines.protocol import Mask, Matcher
 from ..model.names import Unit
-from ..model.verdicts import End, Lost
+from ..model.verdicts import End, Lost, Origin
 from ..system.clock import UNTIMED, Clock
 
 Allowed = npt.NDArray[np.bool_]
 """Which tokens may come next, shape (n_vocab,)."""
-
-
-class Origin(StrEnum):
-    """Why a step took the token it took."""
-
-    CHOSEN = "chosen"
-    """The likeliest of several allowed tokens, or the only legal one."""
-    FORCED = "forced"
-    """The one token that the grammar and the builder's tokenization left."""
-    UNCONSTRAINED = "unconstrained"
-    """The likeliest of all: the constraint was lost before."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from ..engines.table import Material, TokenTable
 from ..grammars.case import Case
 from ..grammars.languages import Languages
 from ..model.names import Row
+from ..model.verdicts import Origin
 from ..native import llama
 from ..system.clock import Clock
 from ..vocab.vocabulary import Vocabulary
-from .cell import Observer, Origin
+from .cell import Observer
 from .judge_transcript import Judged
 from .prompts import Prompts
 from .request import Request

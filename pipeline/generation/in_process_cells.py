@@ -9,7 +9,8 @@ from functools import partial
 from ..audit import walks
 from ..engines.builders import bridge
 from ..model.names import Row
-from .cell import Origin, Transcript
+from ..model.verdicts import Origin
+from .cell import Transcript
 from .generating import Generated, Inputs, TokenStep
 from .in_process import Decoding, InProcess
 from .judge_transcript import evaluate

@@ -12,10 +12,10 @@ from ..audit.token_oracle import TokenOracle
 from ..engines.table import TokenTable
 from ..grammars.case import Case
 from ..grammars.languages import ByteGrammar
-from ..model.verdicts import Cause, End, Lost, Verdict
+from ..model.verdicts import Cause, End, Lost, Origin, Verdict
 from ..vocab.token_types import UNRENDERED
 from ..vocab.vocabulary import Vocabulary
-from .cell import Origin, Transcript
+from .cell import Transcript
 from .judgement import Evidence, Judged, Text, why_nothing_fits
 
 Control = Callable[[], bool]

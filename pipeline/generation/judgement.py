@@ -18,7 +18,8 @@ from ..grammars import checkers
 from ..grammars.case import Case
 from ..grammars.checkers import Unchecked
 from ..grammars.languages import ByteGrammar
-from ..model.verdicts import Bytes, Cause, End, Facts, Lost, Verdict, judge
+from ..model.outcome import Facts, judge
+from ..model.verdicts import Bytes, Cause, End, Lost, Verdict
 
 
 @dataclass(frozen=True)

@@ -3,4 +3,4 @@
 Imports the standard library only; opens no file and starts no process.
 """
 
-__all__ = ["errors", "names", "registry", "settings", "verdicts"]
+__all__ = ["errors", "names", "outcome", "registry", "settings", "verdicts"]

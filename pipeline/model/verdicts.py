@@ -1,12 +1,11 @@
-"""Verdicts: a closed set, one written order of badness, one total function that gives them.
+"""Every word of every table that judges something: closed sets, and the same word means the same.
 
-A verdict is read from facts, never out of prose or a log. `judge` is total: every combination of
-facts has exactly one verdict, and a truth-table test walks them all.
+`results/tables/words` says which column holds the words of which type. Where one type has an order
+from bad to good, its docstring says so; `outcome` gives a cell its verdict.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -44,6 +43,8 @@ class Cause(StrEnum):
     GRAMMAR = "grammar"
     ENGINE = "engine"
     RUNTIME = "runtime"
+    BUILDER = "builder"
+    """The token table or its tokenization, where it is not known which of the two."""
     NONE = "none"
     UNKNOWN = "unknown"
 
@@ -93,58 +94,235 @@ class Bytes(StrEnum):
     """There is no byte-level grammar to judge by; the checker alone does."""
 
 
-@dataclass(frozen=True)
-class Facts:
-    """All that a verdict is made of."""
+class Status(StrEnum):
+    """Whether a unit of work came to a result, and if not, why."""
 
-    end: End
-    lost: Lost = Lost.NO
-    bytes: Bytes = Bytes.UNJUDGED
-    checker_agrees: bool = False
-    """Whether the independent checker accepts the rendered bytes."""
-    stop_allowed: bool = False
-    """Whether, at the end, an id was allowed on which the runtime stops."""
-    oracle_empty: bool = False
-    """Whether, where the mask was empty or failed, no token of the vocabulary could truly have
-    come next and the text was not complete either."""
+    OK = "ok"
+    GRAMMAR_ERROR = "grammar_error"
+    BUILDER_REFUSED = "builder_refused"
+    LOAD_REFUSED = "load_refused"
+    CRASHED = "crashed"
+    TIMEOUT = "timeout"
 
 
-_DIRECT = {
-    End.CRASHED: Verdict.CRASHED,
-    End.TIMEOUT: Verdict.TIMEOUT,
-    End.LOAD_REFUSED: Verdict.LOAD_REFUSED,
-    End.BUILDER_REFUSED: Verdict.BUILDER_REFUSED,
-    End.REFUSED: Verdict.GRAMMAR_ERROR,
-    End.CLOSED: Verdict.CRASHED,
-    End.FAILED: Verdict.CRASHED,
-    End.GARBLED: Verdict.CRASHED,
-}
+class MaskVerdict(StrEnum):
+    """Every way a mask can come out, worst first where several fit."""
+
+    UNSOUND = "unsound"
+    """It allows a token whose true bytes leave the grammar, or that renders nothing."""
+    STOP_TOO_EARLY = "stop_too_early"
+    """It allows an id on which the runtime stops, before the text is complete."""
+    REFUSED_BY_CONSUME = "refused_by_consume"
+    """It allows a token that is refused when it is consumed."""
+    EMPTY = "empty"
+    """It allows nothing, or fails, though legal tokens exist."""
+    STOP_MISSING = "stop_missing"
+    """The text is complete, and no id is allowed on which the runtime stops."""
+    INCOMPLETE = "incomplete"
+    """It lacks legal tokens."""
+    INCOMPLETE_FORCED = "incomplete_forced"
+    """It allows the one forced token and no other spelling: by design."""
+    EXACT = "exact"
+    NO_ORACLE = "no_oracle"
+    """The grammar cannot be judged over bytes, or the time budget is spent."""
+    AFTER_DIVERGENCE = "after_divergence"
+    """The true prefix is already illegal: there is no state to ask."""
 
 
-def judge(facts: Facts) -> Verdict:
-    """The verdict of a cell: the first row of the table in the README that fits."""
-    if facts.end in _DIRECT:
-        return _DIRECT[facts.end]
-    if facts.lost is Lost.MASK and facts.oracle_empty:
-        return Verdict.IMPOSSIBLE  # the engine reports "no token fits" as a failed mask
-    if facts.lost is not Lost.NO:
-        if facts.end is not End.LOST:
-            return Verdict.UNENFORCED
-        return Verdict.GRAMMAR_ERROR if facts.lost is Lost.COMPILE else Verdict.STOPPED
-    return _judge_enforced(facts)
+class MaskKind(StrEnum):
+    """What the tokens of a mask's fault have in common, beside the words of `Damage`."""
+
+    SPECIAL = "special"
+    """The runtime renders nothing for them."""
+    FORCED = "forced"
+    """Forced by the builder's tokenization."""
+    DRIFTED = "drifted"
+    """Right by their own bytes; a token before was claimed to be other bytes."""
+    NONE = "none"
+    EMPTY = "empty"
+    """They have no bytes."""
+    DUPLICATE = "duplicate"
+    """Another token with the same bytes is allowed."""
+    WRONG_BYTES = "wrong_bytes"
+    LONG = "long"
+    HALF_CHARACTER = "half_character"
+    """Their bytes are no whole UTF-8 characters."""
+    NEWLINE = "newline"
+    PADDING = "padding"
+    """Ids beyond the vocabulary."""
+    END = "end"
+    REFUSED = "refused"
+    """Allowed by the mask and refused when consumed."""
+    JSON_ORDER = "json_order"
+    """Legal where properties may come in another order."""
+    JSON_SPELLING = "json_spelling"
+    JSON_WHITE_SPACE = "json_white_space"
+    CONTROL_CHARACTER = "control_character"
+    OTHER = "other"
 
 
-def _judge_enforced(facts: Facts) -> Verdict:
-    """Nothing was lost: the bytes and the end decide."""
-    complete = facts.bytes is Bytes.VALID
-    unjudged = facts.bytes is Bytes.UNJUDGED
-    if facts.end is End.EMPTY_MASK and (facts.bytes is Bytes.PREFIX or unjudged):
-        return Verdict.IMPOSSIBLE if facts.oracle_empty else Verdict.DEAD_END
-    wrong = unjudged and facts.end is End.STOP_ID and not facts.checker_agrees
-    if facts.bytes is Bytes.INVALID or wrong:
-        return Verdict.SILENT_CORRUPTION
-    if facts.end is End.STOP_ID and facts.bytes is Bytes.PREFIX:
-        return Verdict.EARLY_STOP
-    if facts.end is not End.STOP_ID:
-        return Verdict.NO_STOP if complete and not facts.stop_allowed else Verdict.TRUNCATED
-    return Verdict.OK if facts.checker_agrees else Verdict.CHECKER_DISAGREES
+class Agreement(StrEnum):
+    """Whether the engine-free oracle says the same as the byte-level grammar."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+
+
+class Strategy(StrEnum):
+    """How a walk picks its next token from the mask."""
+
+    UNIFORM = "uniform"
+    LONGEST = "longest"
+    SHORTEST = "shortest"
+    SPLIT = "split"
+    """Short pieces that begin a longer legal token: spellings no tokenizer would choose."""
+    ADVERSARIAL = "adversarial"
+    """Tokens whose claimed bytes are not their true bytes, if the mask has one."""
+    GIVEN = "given"
+    """The case's own `tokens`, as far as the masks have them, and no further."""
+
+
+class WalkEnd(StrEnum):
+    """How a state walk ended."""
+
+    STOP_ID = "stop_id"
+    EMPTY_MASK = "empty_mask"
+    MASKED = "masked"
+    """The mask does not have the token that the case gives."""
+    CONSUME = "consume"
+    """The mask allows the token, and it is refused when it is consumed."""
+    DIVERGED = "diverged"
+    """The true bytes have left the grammar."""
+    STEP_LIMIT = "step_limit"
+
+
+class WalkVerdict(StrEnum):
+    """What is wrong with a walk that ended, where every mask of it was right."""
+
+    CHECKER_DISAGREES = "checker_disagrees"
+    """The grammar accepts the text, the independent checker does not."""
+    NOT_ACCEPTING = "not_accepting"
+    """It ended, and the byte-level grammar does not call the text complete."""
+
+
+class Tokenization(StrEnum):
+    """What a tokenization gave back of a probe."""
+
+    EXACT = "exact"
+    NON_CANONICAL = "non_canonical"
+    """The same bytes by another split than the canonical one; no error."""
+    INEXACT = "inexact"
+    """Other bytes than it was given."""
+    THROWN = "thrown"
+    """llama.cpp threw an exception or aborted."""
+
+
+class ByteChange(StrEnum):
+    """How the bytes of an inexact tokenization differ."""
+
+    NONE = "none"
+    PREFIX_ADDED = "prefix_added"
+    SPACE_REMOVED = "space_removed"
+    NORMALISED = "normalised"
+    UNKNOWN = "unknown"
+    SPECIAL = "special_returned"
+    INVALID_UTF8 = "invalid_utf8"
+    META_SYMBOL = "meta_symbol"
+    THROWN = "thrown"
+
+
+class TokenizeMode(StrEnum):
+    """How a builder turns bytes into tokens."""
+
+    EXACT = "exact"
+    """Every probe comes back to the byte."""
+    INEXACT = "inexact"
+    """Some probe does not, and the engine is not told."""
+    GREEDY = "greedy"
+    """The engine tokenizes by itself and forces nothing."""
+
+
+class Damage(StrEnum):
+    """What is wrong with a claimed token."""
+
+    LEADING_SPACE_LOST = "leading_space_lost"
+    INNER_SPACE_LOST = "inner_space_lost"
+    EMPTIED = "emptied"
+    RUN_SHORTENED = "run_shortened"
+    OTHER = "other"
+    MARKED_SPECIAL = "marked_special"
+    """The bytes are right, but text is entered as special: no grammar can write it."""
+    NOT_MARKED = "not_marked"
+    """The bytes are right, but a token that renders nothing is entered as text."""
+
+
+class SpecialVerdict(StrEnum):
+    """What a builder does with a token that is not plain text."""
+
+    OK = "ok"
+    END_ALLOWED_IN_STRING = "end_allowed_in_string"
+    ALLOWED_BUT_HIDDEN = "allowed_but_hidden"
+    """Allowed, though the runtime renders nothing for it."""
+    ALLOWED_BUT_ILLEGAL = "allowed_but_illegal"
+    """Allowed, though its true bytes leave the grammar."""
+    TEXT_LOST = "text_lost"
+    """Not allowed, though it is legal text."""
+
+
+class Split(StrEnum):
+    """How a text was split into tokens; every split renders exactly the text."""
+
+    CANONICAL = "canonical"
+    """As the runtime splits it."""
+    GREEDY = "greedy"
+    """The longest token at each place."""
+    RANDOM = "random"
+    RANDOM_2 = "random_2"
+    WHOLE = ""
+    """No text: the row is of a whole schema."""
+
+
+class InstanceVerdict(StrEnum):
+    """Outcome of a text in one split, or of a whole schema that no instance was tried on."""
+
+    OK = "ok"
+    VALID_REFUSED = "valid_refused"
+    INVALID_ACCEPTED = "invalid_accepted"
+    NO_STOP = "no_stop"
+    """Accepted, and no id is allowed on which the runtime stops."""
+    COMPILE_REFUSED = "compile_refused"
+    LIMIT = "limit"
+    """A mask could not be computed: the engine reached a limit of its own."""
+    TIMEOUT = "timeout"
+    CRASHED = "crashed"
+    BUILDER_REFUSED = "builder_refused"
+    LOAD_REFUSED = "load_refused"
+    UNREADABLE = "unreadable"
+    """The collection's file does not have the schema, or it cannot be read."""
+
+
+class InstanceEnd(StrEnum):
+    """How the walk of a text ended; part of the reason of a replay."""
+
+    ACCEPTED = "accepted"
+    NO_STOP = "no_stop"
+    MASKED = "masked"
+    """The mask does not allow the token."""
+    CONSUME = "consume"
+    """The mask allows the token, and it is refused."""
+    INCOMPLETE = "incomplete"
+    """Every token was taken, and the text is not complete."""
+    NO_MASK = "no_mask"
+    LATE = "late"
+    """The time limit of the case was over."""
+
+
+class Origin(StrEnum):
+    """Why a step took the token it took."""
+
+    CHOSEN = "chosen"
+    """The likeliest of several allowed tokens, or the only legal one."""
+    FORCED = "forced"
+    """The one token that the grammar and the builder's tokenization left."""
+    UNCONSTRAINED = "unconstrained"
+    """The likeliest of all: the constraint was lost before."""

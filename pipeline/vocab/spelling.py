@@ -6,9 +6,8 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from ..model.verdicts import Split
 from .vocabulary import Vocabulary
-
-NAMES = ("canonical", "greedy", "random")
 
 _ANCHOR = b"\n"
 """Text put before a text to get the runtime's split in the middle of an output, where the tokenizer
@@ -48,16 +47,16 @@ class Spelling:
         """The ids of `longest`. Raises KeyError if a byte has no token."""
         return [self._ids[piece][0] for piece in self.longest(text)]
 
-    def spellings(self, text: bytes, rng: random.Random) -> Iterator[tuple[str, list[int]]]:
+    def spellings(self, text: bytes, rng: random.Random) -> Iterator[tuple[Split, list[int]]]:
         """(name, ids) of each possible split: the longest, and two random ones.
 
         If several ids have the same bytes, the longest split takes the lowest id, and a random
         split draws one.
         """
-        wanted = [("longest", self.longest(text))]
-        wanted += [(f"random{i}", self.random_split(text, rng)) for i in (1, 2)]
+        wanted = [(Split.GREEDY, self.longest(text))]
+        wanted += [(name, self.random_split(text, rng)) for name in (Split.RANDOM, Split.RANDOM_2)]
         for name, pieces in wanted:
-            ids = self.ids(pieces, rng if name != "longest" else None)
+            ids = self.ids(pieces, rng if name is not Split.GREEDY else None)
             if ids is not None:
                 yield name, ids
 
@@ -99,13 +98,13 @@ class Splits:
     tokenize: Callable[[bytes], list[int]]
     """The runtime's own tokenization."""
 
-    def of(self, text: bytes, seed: str) -> Iterator[tuple[str, list[int]]]:
+    def of(self, text: bytes, seed: str) -> Iterator[tuple[Split, list[int]]]:
         """(name, ids) of each possible split; `seed` determines the random one."""
         rng = random.Random(seed)
         for name, ids in (
-            ("canonical", self._canonical(text)),
-            ("greedy", self.spelling.ids(self.spelling.longest(text))),
-            ("random", self.spelling.ids(self.spelling.random_split(text, rng), rng)),
+            (Split.CANONICAL, self._canonical(text)),
+            (Split.GREEDY, self.spelling.ids(self.spelling.longest(text))),
+            (Split.RANDOM, self.spelling.ids(self.spelling.random_split(text, rng), rng)),
         ):
             if ids is not None:
                 yield name, ids

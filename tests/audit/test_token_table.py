@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.audit import token_table
-from pipeline.audit.token_table import Damage, MaskProbe, Tokenize, damage
+from pipeline.audit.token_table import MaskProbe, damage
 from pipeline.engines.table import TokenTable
+from pipeline.model.verdicts import Damage, TokenizeMode
 from support.vocabularies import Opened
 
 Open = Callable[[str], Opened]
@@ -87,7 +88,7 @@ def test_counts_add_up(open_vocabulary: Open, name: str, builder: str) -> None:
     opened = open_vocabulary(name)
     table = opened.table(builder)
     wrong = list(token_table.wrong_tokens(opened.vocabulary, table))
-    row = token_table.table_row(opened.vocabulary, table, wrong, Tokenize.EXACT)
+    row = token_table.table_row(opened.vocabulary, table, wrong, TokenizeMode.EXACT)
     kinds = Counter(str(one["damage"]) for one in wrong)
     assert row["n_wrong"] == len(wrong) == sum(kinds.values())
     for kind in (Damage.INNER_SPACE_LOST, Damage.EMPTIED, Damage.RUN_SHORTENED, Damage.OTHER):
@@ -109,7 +110,7 @@ def test_the_founding_figure_counts_emptied_tokens_too(open_vocabulary: Open) ->
     table = opened.table("unfixed")
     wrong = list(token_table.wrong_tokens(opened.vocabulary, table))
     kinds = Counter(str(one["damage"]) for one in wrong)
-    row = token_table.table_row(opened.vocabulary, table, wrong, Tokenize.INEXACT)
+    row = token_table.table_row(opened.vocabulary, table, wrong, TokenizeMode.INEXACT)
     assert kinds == {"leading_space_lost": 16393, "run_shortened": 15, "emptied": 2}
     assert row["n_lost_leading_space"] == 16393 + 2
 
@@ -145,10 +146,10 @@ def test_claims_of_another_length_are_refused(known: Opened) -> None:
 def test_tokenize_modes(open_vocabulary: Open) -> None:
     spm, bpe = open_vocabulary("llama_spm"), open_vocabulary("llama_bpe")
     for opened, builder, mode in (
-        (spm, "unfixed", Tokenize.INEXACT),
-        (spm, "fixed", Tokenize.GREEDY),
-        (bpe, "unfixed", Tokenize.EXACT),
-        (bpe, "fixed", Tokenize.EXACT),
+        (spm, "unfixed", TokenizeMode.INEXACT),
+        (spm, "fixed", TokenizeMode.GREEDY),
+        (bpe, "unfixed", TokenizeMode.EXACT),
+        (bpe, "fixed", TokenizeMode.EXACT),
     ):
         assert token_table.tokenize_mode(opened.table(builder), opened.material) is mode
 
@@ -164,7 +165,7 @@ def test_tokenization_that_may_die_is_not_tried(open_vocabulary: Open) -> None:
 
     table = replace(opened.table("fixed"), tokenize=dies)
     material = replace(opened.material, survives=survives)
-    assert token_table.tokenize_mode(table, material) is Tokenize.INEXACT
+    assert token_table.tokenize_mode(table, material) is TokenizeMode.INEXACT
 
 
 @pytest.mark.parametrize(
@@ -200,7 +201,7 @@ def test_first_mask_that_lacks_a_legal_token(known: Opened) -> None:
 
 def marks(opened: Opened, table: TokenTable) -> dict[str, Any]:
     wrong = list(token_table.wrong_tokens(opened.vocabulary, table))
-    row = token_table.table_row(opened.vocabulary, table, wrong, Tokenize.GREEDY)
+    row = token_table.table_row(opened.vocabulary, table, wrong, TokenizeMode.GREEDY)
     found = {(row["token"], row["damage"], row["marked_special"]) for row in wrong}
     return {**row, "found": found}
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.audit import token_table
-from pipeline.audit.masks import MaskVerdict
 from pipeline.engines.llguidance import Llguidance
 from pipeline.engines.table import TokenTable
-from pipeline.model.verdicts import Verdict
+from pipeline.model.verdicts import MaskVerdict, Verdict
 from pipeline.vocab.files import gguf
 from pipeline.vocab.token_types import META_SPACE, Attr, VocabType
 from pipeline.vocab.vocabulary import Vocabulary

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from pipeline.audit import token_table
-from pipeline.audit.masks import MaskVerdict
 from pipeline.engines.llguidance import Llguidance
 from pipeline.engines.table import TokenTable
 from pipeline.grammars.checkers import Json
 from pipeline.grammars.languages import ByteGrammar
+from pipeline.model.verdicts import MaskVerdict
 from pipeline.vocab.files import gguf
 from pipeline.vocab.token_types import Attr
 from support import damaged_ggufs as faults

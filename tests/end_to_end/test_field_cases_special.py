@@ -9,11 +9,10 @@ from pathlib import Path
 
 import llguidance
 
-from pipeline.audit.masks import MaskVerdict
 from pipeline.engines.llguidance import Llguidance
 from pipeline.grammars.checkers import Json
 from pipeline.grammars.languages import ByteGrammar
-from pipeline.model.verdicts import Cause, Verdict
+from pipeline.model.verdicts import Cause, MaskVerdict, Verdict
 from pipeline.vocab.token_types import Attr
 from pipeline.vocab.vocabulary import Vocabulary
 from support import damaged_ggufs as faults

@@ -14,12 +14,10 @@ import numpy as np
 import pytest
 
 from pipeline.audit import round_trip
-from pipeline.audit.masks import MaskVerdict
-from pipeline.audit.round_trip import Class, Exactness
 from pipeline.engines.builders import bridge
 from pipeline.engines.llguidance import Llguidance
 from pipeline.grammars.checkers import Json
-from pipeline.model.verdicts import Cause, Verdict
+from pipeline.model.verdicts import ByteChange, Cause, MaskVerdict, Tokenization, Verdict
 from pipeline.vocab.files import gguf
 from pipeline.vocab.token_types import META_SPACE, Attr
 from support import damaged_ggufs as faults
@@ -55,9 +53,9 @@ GREETINGS = (b"Hello world!", b"hello world", b"The", b"a b", b"1\n2", b"\t\tx",
 def test_u09_tokenizer_adds_a_space_in_front(open_vocabulary: Open, name: str) -> None:
     """llguidance #180; llama.cpp #8584, #7938: `Hello world!` comes back as ` Hello world!`."""
     found = probed(open_vocabulary(name), GREETINGS)
-    assert {one.verdict for one in found.values()} == {Exactness.INEXACT}
+    assert {one.verdict for one in found.values()} == {Tokenization.INEXACT}
     assert found[b"hello world"].got == b" hello world"
-    assert found[b"hello world"].what is Class.PREFIX_ADDED
+    assert found[b"hello world"].what is ByteChange.PREFIX_ADDED
 
 
 def test_u09_without_the_prefix_all_but_the_meta_symbol_is_exact(tmp_path: Path) -> None:
@@ -66,7 +64,7 @@ def test_u09_without_the_prefix_all_but_the_meta_symbol_is_exact(tmp_path: Path)
         assert not opened.vocabulary.add_space_prefix
         texts = [text for text in round_trip.probes(opened.vocabulary, 0) if is_plain(text)]
         found = probed(opened, texts)
-        bad = {text for text, one in found.items() if one.verdict is Exactness.INEXACT}
+        bad = {text for text, one in found.items() if one.verdict is Tokenization.INEXACT}
         assert bad
         assert bad == {text for text in texts if META_SPACE in text}
         assert opened.table("fixed").tokenize_mode == "llama_tokenize"
@@ -83,7 +81,7 @@ def test_u09_a_special_token_first_gives_the_space_to_the_text_after_it(
     """`<s>text</s>` comes back as `<s> text</s>`, and its specials as ids."""
     found = probed(open_vocabulary("llama_spm"), [b"<s>text</s>"])[b"<s>text</s>"]
     assert (found.ids[0], found.ids[-1], found.got) == (1, 2, b"<s> text</s>")
-    assert (found.verdict, found.what) == (Exactness.INEXACT, Class.SPECIAL)
+    assert (found.verdict, found.what) == (Tokenization.INEXACT, ByteChange.SPECIAL)
 
 
 def test_u09_the_forced_space_is_refused(engine: Llguidance) -> None:
@@ -123,13 +121,13 @@ def test_u10_unigram_drops_and_replaces_characters(open_vocabulary: Open) -> Non
     """
     opened = open_vocabulary("nomic_bert_moe")
     wanted = {
-        "🦙": Class.UNKNOWN,
-        "︰": Class.NORMALISED,
-        "ŉ": Class.NORMALISED,
-        "a\n\n\nb": Class.SPACE_REMOVED,
+        "🦙": ByteChange.UNKNOWN,
+        "︰": ByteChange.NORMALISED,
+        "ŉ": ByteChange.NORMALISED,
+        "a\n\n\nb": ByteChange.SPACE_REMOVED,
     }
     found = probed(opened, [text.encode() for text in wanted])
-    assert {one.verdict for one in found.values()} == {Exactness.INEXACT}
+    assert {one.verdict for one in found.values()} == {Tokenization.INEXACT}
     assert {text: found[text.encode()].what for text in wanted} == wanted
     assert opened.table("fixed").tokenize_mode == "greedy"
     bench = bench_of(opened, "fixed")
@@ -143,7 +141,7 @@ def test_u10_unigram_drops_and_replaces_characters(open_vocabulary: Open) -> Non
 def test_u10_wordpiece_lower_cases(open_vocabulary: Open) -> None:
     """bert-bge: `Hello` comes back in small letters, as a class of its own."""
     found = probed(open_vocabulary("bert_bge"), [b"Hello World"])[b"Hello World"]
-    assert (found.got, found.what) == (b" hello world", Class.NORMALISED)
+    assert (found.got, found.what) == (b" hello world", ByteChange.NORMALISED)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +166,7 @@ def test_u11_the_meta_symbol_as_real_text(
     opened = open_vocabulary(name)
     text = "a▁b"
     found = probed(opened, [text.encode()])[text.encode()]
-    assert (found.verdict, found.what) == (Exactness.INEXACT, Class.META_SYMBOL)
+    assert (found.verdict, found.what) == (Tokenization.INEXACT, ByteChange.META_SYMBOL)
     bench = bench_of(opened, builder)
     case = case_of(f"start: /{text}/")
     outcomes = {bench.generate(case, seed).verdict for seed in range(3)}
@@ -185,7 +183,7 @@ def test_u12_runs_of_white_space_are_exact_whatever_the_split(open_vocabulary: O
     opened = open_vocabulary("gemma4")
     texts = [b"\t\t\t\t\t\tx", b"a  b and    c", b"\n\n\n\n", b" " * 31, b" " * 6]
     found = probed(opened, texts)
-    assert {one.verdict for one in found.values()} == {Exactness.EXACT}
+    assert {one.verdict for one in found.values()} == {Tokenization.EXACT}
     assert len(found[b"\n\n\n\n"].ids) == len(found[b" " * 6].ids) == 1
     assert all(opened.vocabulary.true_bytes[id_] for one in found.values() for id_ in one.ids)
     raw = bridge.raw_tokenize(opened.model.vocab)
@@ -194,7 +192,7 @@ def test_u12_runs_of_white_space_are_exact_whatever_the_split(open_vocabulary: O
         return [token for i in range(0, len(data), 3) for token in raw(data[i : i + 3])]
 
     other = round_trip.measure(opened.vocabulary, by_threes, raw, lambda _: True, [b"\t" * 6])
-    assert [one.verdict for one in other] == [Exactness.NON_CANONICAL]
+    assert [one.verdict for one in other] == [Tokenization.NON_CANONICAL]
     bench = bench_of(opened, "fixed")
     assert bench.state("start: /\\t{6}x/").verdict in {
         MaskVerdict.EXACT,
@@ -231,7 +229,7 @@ def test_u13_wrong_pre_tokenizer_shows_in_the_ids_alone(
     file = faults.rewrite(vocabulary_file("qwen2"), tmp_path / "other.gguf", {key: entry or None})
     with opened_file(file) as opened:
         found = probed(opened, texts)
-        assert {one.verdict for one in found.values()} == {Exactness.EXACT}
+        assert {one.verdict for one in found.values()} == {Tokenization.EXACT}
         assert opened.table("fixed").claimed == whole.table("fixed").claimed
         assert any(found[text].ids != right[text].ids for text in texts)
         assert (opened.vocabulary.hash != whole.vocabulary.hash) is seen

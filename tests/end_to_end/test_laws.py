@@ -13,7 +13,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pipeline.model.verdicts import Cause, Facts, Verdict
+from pipeline.model.outcome import Facts
+from pipeline.model.verdicts import Cause, Verdict
 from pipeline.results.tables import schemas
 from support.command import ROOT, Finished
 

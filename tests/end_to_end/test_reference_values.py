@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.audit import token_table
 from pipeline.engines.protocol import allowed_ids
+from pipeline.model.verdicts import TokenizeMode
 from support.vocabularies import Opened
 
 Open = Callable[[str], Opened]
@@ -46,7 +47,7 @@ def test_wrong_tokens_of_the_unfixed_bridge(
     ):
         table = opened.table(builder)
         wrong = list(token_table.wrong_tokens(opened.vocabulary, table))
-        row = token_table.table_row(opened.vocabulary, table, wrong, token_table.Tokenize.EXACT)
+        row = token_table.table_row(opened.vocabulary, table, wrong, TokenizeMode.EXACT)
         found = (row["n_tokens"], row["n_wrong"], row["n_lost_leading_space"])
         assert found == (n_tokens, wrong_here, lost_here), builder
 

@@ -19,11 +19,12 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from pipeline.audit.instances import Cause, End, Meter, Verdict, Walked, judge, walk
+from pipeline.audit.acceptance import Meter, Walked, judge, walk
 from pipeline.cli import arguments as cli_arguments
 from pipeline.engines.builders import bridge
 from pipeline.grammars.case import Grammar
-from pipeline.vocab.spelling import NAMES, Spelling, Splits
+from pipeline.model.verdicts import Cause, InstanceEnd, InstanceVerdict, Split
+from pipeline.vocab.spelling import Spelling, Splits
 from support import damaged_ggufs as faults
 from support.command import ROOT, Finished, pipeline
 from support.vocabularies import Opened
@@ -63,6 +64,9 @@ COLLECTION: dict[str, dict[str, Any]] = {
     "broken": {"no": "schema"},
 }
 
+SPLITS = (Split.CANONICAL, Split.GREEDY, Split.RANDOM)
+"""Those of a replay."""
+
 
 def collection(folder: Path, **more: dict[str, Any]) -> list[str]:
     """The collection as files, and the arguments that replay it."""
@@ -94,7 +98,7 @@ def found(done: Finished, builder: str, schema: str) -> dict[tuple[str, str], tu
 def test_fixed_accepts_every_valid_instance_and_refuses_every_invalid_one(done: Finished) -> None:
     for schema in ("person", "colours"):
         assert found(done, "fixed", schema) == {
-            (str(instance), split): ("ok", "none") for instance in range(3) for split in NAMES
+            (str(instance), split): ("ok", "none") for instance in range(3) for split in SPLITS
         }
 
 
@@ -115,8 +119,8 @@ def test_what_no_table_can_help_is_the_engines(done: Finished) -> None:
         assert found(done, builder, "broken") == {("", ""): ("unreadable", "none")}
         assert found(done, builder, "bare") == {("", ""): ("ok", "none")}
     wrong = found(done, "fixed", "mistaken")
-    assert {wrong["0", split] for split in NAMES} == {("valid_refused", "engine")}
-    assert {wrong["1", split] for split in NAMES} == {("invalid_accepted", "engine")}
+    assert {wrong["0", split] for split in SPLITS} == {("valid_refused", "engine")}
+    assert {wrong["1", split] for split in SPLITS} == {("invalid_accepted", "engine")}
 
 
 def test_times_are_kept_apart_and_the_console_says_what_was_found(done: Finished) -> None:
@@ -276,14 +280,14 @@ def test_every_split_writes_exactly_the_text(
     tokenize = bridge.raw_tokenize(opened.material.vocab)
     splits = Splits(opened.vocabulary, Spelling(opened.vocabulary), tokenize)
     found = dict(splits.of(TEXT, "seed"))
-    assert [*found] == [*NAMES]
+    assert [*found] == [*SPLITS]
     for ids in found.values():
         assert b"".join(opened.vocabulary.rendered[token] for token in ids) == TEXT
-    assert len(found["random"]) > len(found["canonical"])
+    assert len(found[Split.RANDOM]) > len(found[Split.CANONICAL])
     assert found == dict(splits.of(TEXT, "seed"))
-    assert found["random"] != dict(splits.of(TEXT, "other"))["random"]
+    assert found[Split.RANDOM] != dict(splits.of(TEXT, "other"))[Split.RANDOM]
     if name == "llama_bpe":
-        assert found["canonical"] == tokenize(TEXT)
+        assert found[Split.CANONICAL] == tokenize(TEXT)
 
 
 def test_a_wrong_end_is_the_builders_and_shows_only_at_the_end(
@@ -296,8 +300,11 @@ def test_a_wrong_end_is_the_builders_and_shows_only_at_the_end(
     grammar = Grammar("json", json.dumps(PERSON)).engine_text()
     with closing(opened.engine.compile(table, *grammar)) as matcher:
         walked = walk(matcher, ids, text, opened.vocabulary, Meter(), time.monotonic() + 60)
-    assert walked == Walked(End.NO_STOP, len(ids))
-    assert judge(True, walked, by_bytes=True, by_truth=True) == (Verdict.NO_STOP, Cause.BUILDER)
+    assert walked == Walked(InstanceEnd.NO_STOP, len(ids))
+    assert judge(True, walked, by_bytes=True, by_truth=True) == (
+        InstanceVerdict.NO_STOP,
+        Cause.BUILDER,
+    )
 
 
 def _ids(opened: Opened, piece: bytes) -> list[int]:
@@ -309,13 +316,13 @@ def _ids(opened: Opened, piece: bytes) -> list[int]:
 def test_a_limit_and_a_late_walk_are_never_the_builders() -> None:
     """And a builder is blamed only where the bytes and the true table both side with the file."""
     for valid, end, by_bytes, by_truth in itertools.product(
-        (True, False), End, (True, False), (True, False)
+        (True, False), InstanceEnd, (True, False), (True, False)
     ):
         verdict, cause = judge(valid, Walked(end, 3), by_bytes, by_truth)
-        if end in {End.NO_MASK, End.LATE}:
+        if end in {InstanceEnd.NO_MASK, InstanceEnd.LATE}:
             assert cause is Cause.ENGINE
-        if verdict is Verdict.VALID_REFUSED:
+        if verdict is InstanceVerdict.VALID_REFUSED:
             assert (cause is Cause.BUILDER) == (by_bytes and by_truth)
-        if verdict is Verdict.INVALID_ACCEPTED:
+        if verdict is InstanceVerdict.INVALID_ACCEPTED:
             assert (cause is Cause.BUILDER) == (not by_bytes)
-        assert (verdict is Verdict.OK) == (cause is Cause.NONE)
+        assert (verdict is InstanceVerdict.OK) == (cause is Cause.NONE)

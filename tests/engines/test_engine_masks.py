@@ -19,13 +19,14 @@ import pytest
 from pipeline.audit import small_cases
 from pipeline.audit.engine_mask_kinds import Kinds
 from pipeline.audit.engine_masks import expressed, reordered
-from pipeline.audit.masks import FAULTS, MaskVerdict
+from pipeline.audit.masks import FAULTS
 from pipeline.engines.libraries import engines
 from pipeline.engines.libraries.engine import ForeignEngine
 from pipeline.engines.table import Material
 from pipeline.grammars.case import Case, Grammar
 from pipeline.grammars.checkers import Json, Pattern
 from pipeline.grammars.languages import ByteGrammar
+from pipeline.model.verdicts import MaskVerdict
 from pipeline.native import llama
 from pipeline.runs.worker.survival import survives
 from pipeline.vocab import vocabulary

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from pipeline.audit import round_trip, token_table
-from pipeline.audit.round_trip import Exactness
 from pipeline.engines.protocol import allowed_ids
+from pipeline.model.verdicts import Tokenization
 from support.command import Finished, pipeline
 from support.vocabularies import Opened
 
@@ -70,7 +70,7 @@ def test_every_probe_of_exactness_is_exact(open_vocabulary: Open, name: str) -> 
     assert table.tokenize is not None
     probes = round_trip.probes(opened.vocabulary, seed=0, n_random=20)
     found = round_trip.measure(opened.vocabulary, table.tokenize, None, lambda _: True, probes)
-    assert [probed for probed in found if probed.verdict is not Exactness.EXACT] == []
+    assert [probed for probed in found if probed.verdict is not Tokenization.EXACT] == []
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.engines.protocol import Mask
-from pipeline.generation.cell import Cell, Loss, Origin, Step, Transcript
-from pipeline.model.verdicts import End, Lost
+from pipeline.generation.cell import Cell, Loss, Step, Transcript
+from pipeline.model.verdicts import End, Lost, Origin
 from support.fake_matchers import (
     EVERY_BIT,
     STOP,

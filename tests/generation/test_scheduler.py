@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.generation.cell import Cell, Origin
+from pipeline.generation.cell import Cell
 from pipeline.generation.scheduler import Scheduler
 from pipeline.generation.timings import Part, Stopwatch
-from pipeline.model.verdicts import End
+from pipeline.model.verdicts import End, Origin
 from pipeline.native.context import Entry
 from support.fake_matchers import (
     EVERY_BIT,

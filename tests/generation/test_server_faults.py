@@ -260,7 +260,7 @@ def test_a_command_that_serves_nothing(tmp_path: Path) -> None:
         ({"command": "serve"}, "{port}"),
         ({"timeout": 600.0}, "less than engine.time_limit=600"),
         ({"slots": 0}, "target.slots=0 is too small"),
-        ({"api": "words"}, "there is chat, completions"),
+        ({"api": "words"}, "choose from chat, completions"),
         ({"name": "nobody"}, "Unknown target 'nobody'; choose from inprocess, openai, server."),
     ],
 )

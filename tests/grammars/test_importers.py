@@ -241,7 +241,7 @@ def test_an_item_that_is_none_says_why(
 
 
 @pytest.mark.parametrize(
-    ("layout", "words"), [("maskbench", "has no items"), ("maskbanch", "the layouts are grammars")]
+    ("layout", "words"), [("maskbench", "has no items"), ("maskbanch", "choose from grammars")]
 )
 def test_a_folder_without_items_and_an_unknown_layout_are_refused(
     tmp_path: Path, layout: str, words: str

@@ -7,7 +7,8 @@ from itertools import product
 
 import pytest
 
-from pipeline.model.verdicts import BADNESS, Bytes, Cause, End, Facts, Lost, Verdict, judge
+from pipeline.model.outcome import Facts, judge
+from pipeline.model.verdicts import BADNESS, Bytes, Cause, End, Lost, Verdict
 
 V = Verdict
 Row = tuple[Verdict, Callable[[Facts], bool]]
@@ -115,6 +116,7 @@ def test_causes_are_the_written_set() -> None:
         "grammar",
         "engine",
         "runtime",
+        "builder",
         "none",
         "unknown",
     }

@@ -211,7 +211,9 @@ def test_runs_of_every_schema_version_stay_readable(version: int) -> None:
         assert schemas.SCHEMAS[table].items() <= data.schema.items()
     cells = load(Asked(str(run)), Path()).cells
     assert cells.filter(builder="fixed")["verdict"].unique().to_list() == ["ok"]
-    steps = parquet.read(run, "steps").filter(builder="unfixed", case="founding", step=0)
+    steps = parquet.read(run, "steps").filter(
+        builder="unfixed", suite="forced_literal", case="founding", step=0
+    )
     assert steps.select("token", "true", "claimed").row(0) == (415, b" The", b"The")
 
 

@@ -16,7 +16,7 @@ from typing import cast
 from pipeline.audit import special_tokens
 from pipeline.audit import walks as audit_walks
 from pipeline.audit.masks import FAULTS
-from pipeline.audit.walks import Strategy, Walker
+from pipeline.audit.walks import Walker
 from pipeline.engines import builders
 from pipeline.engines.llguidance import Llguidance
 from pipeline.engines.protocol import Engine
@@ -29,7 +29,7 @@ from pipeline.grammars import suites
 from pipeline.grammars.case import Case
 from pipeline.grammars.languages import Languages
 from pipeline.model.names import Row
-from pipeline.model.verdicts import Verdict
+from pipeline.model.verdicts import Strategy, Verdict
 from pipeline.native import llama
 from pipeline.runs.worker import token_tables, walks
 from pipeline.runs.worker.channel import Channel

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ...model.verdicts import Verdict
+
 _Z = 1.959963984540054
 """The 97.5th percentile of the normal distribution: intervals of 95 %."""
 
@@ -87,8 +89,8 @@ def _rate(scope: str, pairs: pl.DataFrame) -> Rate:
     return Rate(
         scope=scope,
         pairs=pairs.height,
-        ok_before=pairs.filter(verdict_before="ok").height,
-        ok_after=pairs.filter(verdict_after="ok").height,
+        ok_before=pairs.filter(verdict_before=Verdict.OK).height,
+        ok_after=pairs.filter(verdict_after=Verdict.OK).height,
         regressed=pairs.filter(change="regressed").height,
         fixed=pairs.filter(change="fixed").height,
     )

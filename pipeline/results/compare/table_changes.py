@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from ...model.names import IN_PROCESS
+from ...model.verdicts import Status, Tokenization, TokenizeMode, Verdict
 from ..tables import schemas
 from .side import PARTS, Side
 
@@ -44,9 +45,11 @@ _IDS = {"bad_ids": ("worse", "better"), "allowed_ids": ("changed", "changed")}
 """For id-list columns: how to classify an added and a removed id."""
 
 _GOOD = {
-    "status": ("ok",),
-    "tokenize": ("exact", "greedy"),
-    "verdict": ("ok", "exact", "non_canonical"),
+    "status": (Status.OK.value,),
+    "tokenize": (TokenizeMode.EXACT.value, TokenizeMode.GREEDY.value),
+    "verdict": tuple(
+        word.value for word in (Verdict.OK, Tokenization.EXACT, Tokenization.NON_CANONICAL)
+    ),
 }
 """Columns whose values are good or bad: the good ones."""
 
@@ -125,7 +128,7 @@ def _comparable(
     key = [name for name in ("tokenizer", "builder") if name not in drop]
     if pair is None:
         return pl.DataFrame(schema=dict.fromkeys(key, pl.String)), []
-    was, now = (rows.filter(status="ok").select(*key, "vocab_hash") for rows in pair)
+    was, now = (rows.filter(status=Status.OK).select(*key, "vocab_hash") for rows in pair)
     both = was.join(now, on=key, how="inner", suffix="_after")
     alike = pl.col("vocab_hash") == pl.col("vocab_hash_after")
     other = both.filter(~alike)["tokenizer"].unique().sort().to_list()

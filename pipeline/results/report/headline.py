@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ...model.verdicts import Status, Verdict
 from ...system.text import visible
 from ..summary.console import by_builder
 from . import replay
@@ -15,6 +16,14 @@ from .verdict_looks import Group, look
 
 _NAMED = 2
 """Failing builders that the headline names."""
+
+_TOLD = (
+    Verdict.TRUNCATED,
+    Verdict.IMPOSSIBLE,
+    Verdict.CHECKER_DISAGREES,
+    Verdict.GRAMMAR_ERROR,
+)
+"""Verdicts that are no fault of a builder: each gets a sentence."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ def headline(run: Found) -> str:
             return _audit_alone(tokenizers)
         field = run.table("field")
         return _field(field) if field.height else "There is nothing to show yet."
-    right = cells.filter(verdict="ok").height
+    right = cells.filter(verdict=Verdict.OK).height
     so_far = "" if run.manifest else "So far: "
     if right == cells.height:
         held = "the one cell holds its" if right == 1 else f"all {right:,} cells hold their"
@@ -46,7 +55,7 @@ def headline(run: Found) -> str:
     bad: list[tuple[int, int, str]] = []
     for builder in by_builder(cells):
         mine = cells.filter(builder=builder)
-        wrong = mine.filter(pl.col("verdict") != "ok").height
+        wrong = mine.filter(pl.col("verdict") != Verdict.OK).height
         if wrong:
             bad.append((wrong, mine.height, visible(builder, 60)))
         else:
@@ -65,7 +74,7 @@ def headline(run: Found) -> str:
 
 def _audit_alone(tokenizers: pl.DataFrame) -> str:
     wrong = tokenizers.filter(pl.col("n_wrong") > 0)
-    ok = tokenizers.filter(status="ok")
+    ok = tokenizers.filter(status=Status.OK)
     if not wrong.height:
         return f"{ok.height} of {tokenizers.height} token tables were built; none has wrong bytes."
     return (
@@ -76,7 +85,7 @@ def _audit_alone(tokenizers: pl.DataFrame) -> str:
 
 def _field(field: pl.DataFrame) -> str:
     wrong = field.filter(pl.col("n_wrong") > 0)
-    refused = field.filter(pl.col("status") == "builder_refused").height
+    refused = field.filter(pl.col("status") == Status.BUILDER_REFUSED).height
     told = f"; {refused} {'was' if refused == 1 else 'were'} refused" if refused else ""
     return (
         f"{wrong.height} of {field.height} token tables of {field['builder'].n_unique()} builders "
@@ -88,8 +97,8 @@ def detail(run: Found) -> str:
     """The second sentence: how it fails, and how many token-table entries are wrong."""
     cells, parts = run.cells, list[str]()
     counts = dict(cells["verdict"].value_counts().iter_rows())
-    silent = counts.get("silent_corruption", 0)
-    lost = counts.get("unenforced", 0)
+    silent = counts.get(Verdict.SILENT_CORRUPTION, 0)
+    lost = counts.get(Verdict.UNENFORCED, 0)
     if silent:
         parts.append(f"{silent:,} times the output broke the grammar and nothing was reported")
     if lost:
@@ -146,7 +155,7 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
             f"Report it upstream: {n} small reproducers, with their text, stand ready with the "
             "cells of their builder, and in the run's reproducers/ folder."
         )
-    for verdict in ("truncated", "impossible", "checker_disagrees", "grammar_error"):
+    for verdict in _TOLD:
         if n := cells.filter(verdict=verdict).height:
             cells_are = "1 cell is" if n == 1 else f"{n:,} cells are"
             yield Step(f"{cells_are} {verdict.replace('_', ' ')}. {look(verdict).advice}")

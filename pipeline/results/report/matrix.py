@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from ...model.verdicts import Verdict
 from ...system.text import visible
 from ..summary.console import by_builder
 from .row_budget import Index, Rows
@@ -115,7 +116,7 @@ def _entry(suite: str, builder: str, counts: dict[str, int] | None) -> dict[str,
         "suite": visible(suite, 60),
         "builder": visible(builder, 60),
         "look": worst,
-        "right": counts.get("ok", 0),
+        "right": counts.get(Verdict.OK, 0),
         "n": sum(counts.values()),
         "told": ", ".join(f"{counts[name]} {name}" for name in order),
     }

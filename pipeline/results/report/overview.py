@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from ...model.verdicts import Verdict
 from ...system.text import visible
 from ..summary import audit, console
 from ..summary import replay as summary_replay
@@ -60,7 +61,7 @@ def _bar(cells: pl.DataFrame, builder: str) -> dict[str, Any]:
     return {
         "builder": visible(builder, 80),
         "n": mine.height,
-        "ok": counts.get("ok", 0),
+        "ok": counts.get(Verdict.OK, 0),
         "verdicts": [(look(name), counts[name]) for name in worst_first(list(counts))],
     }
 
@@ -68,7 +69,7 @@ def _bar(cells: pl.DataFrame, builder: str) -> dict[str, Any]:
 def _culprits(run: Found, made: Transcripts) -> list[dict[str, Any]]:
     """The tokens on which grammars were left or constraints lost, by how many cells each broke."""
     broken = run.cells.with_columns(step=pl.coalesce("culprit_step", "lost_at_step")).filter(
-        (pl.col("verdict") != "ok") & pl.col("step").is_not_null()
+        (pl.col("verdict") != Verdict.OK) & pl.col("step").is_not_null()
     )
     steps = run.table("steps").select("cell_key", "step", "token", "true", "claimed")
     did = broken.join(steps, on=["cell_key", "step"], how="inner", maintain_order="left")
@@ -95,7 +96,7 @@ def _culprits(run: Found, made: Transcripts) -> list[dict[str, Any]]:
 
 def _worst(cells: pl.DataFrame, made: Transcripts) -> list[dict[str, Any]]:
     """The worst cells, at most one of each verdict, cause, tokenizer and builder."""
-    failed = cells.filter(pl.col("verdict") != "ok").unique(
+    failed = cells.filter(pl.col("verdict") != Verdict.OK).unique(
         ["verdict", "cause", "tokenizer", "builder"], keep="first", maintain_order=True
     )
     rows = sorted(failed.iter_rows(named=True), key=lambda row: -look(row["verdict"]).badness)

@@ -10,6 +10,7 @@ from typing import Any
 
 import polars as pl
 
+from ...model.verdicts import Status
 from ...system.text import visible
 from ..tables import released
 from .row_budget import ROOM, Rows
@@ -48,7 +49,7 @@ def _page(run: Found) -> Page:
         values={
             "n": rows.height,
             "n_wrong": rows.filter(pl.col("n_wrong") > 0).height,
-            "n_refused": rows.filter(pl.col("status") == "builder_refused").height,
+            "n_refused": rows.filter(pl.col("status") == Status.BUILDER_REFUSED).height,
             "n_releases": rows.select("builder", "version").n_unique() if rows.height else 0,
             "released": rows["version"].is_not_null().any(),
             "tokenizers": [visible(name, 60) for name in _each(rows, "tokenizer")],
@@ -120,13 +121,13 @@ def _release(version: object, status: str) -> str:
     """Without a release it is a builder of our own, or there was none to ask."""
     if isinstance(version, str):
         return visible(version, 40)
-    return "ours" if status == "ok" else "not known"
+    return "ours" if status == Status.OK else "not known"
 
 
 def _entry(row: dict[str, Any] | None) -> dict[str, str]:
     if row is None:
         return {"text": "", "look": ""}
-    if row["status"] != "ok":
+    if row["status"] != Status.OK:
         status = row["status"].removeprefix("builder_").replace("_", " ")
         return {"text": visible(status, 40), "look": "held"}
     wrong = row["n_wrong"] or 0

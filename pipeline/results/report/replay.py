@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from ...model.verdicts import Cause, InstanceVerdict
 from ...system.text import visible
 from ..summary import replay as summary_replay
 from ..summary.replay import share
@@ -17,7 +18,7 @@ from .site import TABLE, Page
 
 FILE = "replay.html"
 _CULPRITS = 8
-_BLAME = ("builder", "engine", "none")
+_BLAME = tuple(cause.value for cause in (Cause.BUILDER, Cause.ENGINE, Cause.NONE))
 
 
 @register
@@ -69,7 +70,7 @@ def told(replay: pl.DataFrame) -> str:
 def _failed(replay: pl.DataFrame) -> pl.DataFrame:
     """What did not come out right, the builders' faults first."""
     blame = pl.col("cause").replace_strict(_BLAME, range(len(_BLAME)), default=len(_BLAME))
-    return replay.filter(pl.col("verdict") != "ok").sort(blame, maintain_order=True)
+    return replay.filter(pl.col("verdict") != InstanceVerdict.OK).sort(blame, maintain_order=True)
 
 
 def _rows(failed: pl.DataFrame, shared: Index) -> Iterator[list[Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from ...model.verdicts import Status, TokenizeMode
 from ...system.text import visible
 from . import charts
 from .row_budget import Index, Rows
@@ -103,11 +104,11 @@ def _notable(run: Found) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for row in run.table("tokenizers").iter_rows(named=True):
         said: list[str] = []
-        if row["status"] != "ok":
+        if row["status"] != Status.OK:
             said.append(f"{row['status']}: {row['reason'] or ''}")
         if row.get("end_is_wrong"):
             said.append(f"the runtime does not stop on the end id {row['claimed_end']}")
-        if row["tokenize"] == "inexact":
+        if row["tokenize"] == TokenizeMode.INEXACT:
             said.append("forced text is tokenized to other bytes")
         if said:
             who = {name: visible(row[name], 60) for name in ("tokenizer", "builder")}

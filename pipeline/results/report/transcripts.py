@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import polars as pl
 
+from ...model.verdicts import MaskVerdict
 from ...system.rerun import Recipe
 from ...system.text import visible
 from .run_view import REPEAT, Found
@@ -187,7 +188,7 @@ def _step(row: tuple[Any, ...]) -> list[Any]:
     ]
     if oracle is not None:
         made.append(oracle)
-        if oracle != "exact":
+        if oracle != MaskVerdict.EXACT:
             made += [(ids or [])[:8], visible(reason, 200)]
     return made
 

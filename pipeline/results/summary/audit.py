@@ -6,15 +6,20 @@ from typing import Any
 
 import polars as pl
 
+from ...model.verdicts import Agreement, MaskVerdict, Status, TokenizeMode
+
 AUDITED = "Token tables against true bytes"
 PROVED = "Masks against the byte oracle"
 ENGINES = "Engines' own masks"
 
 _SAFE = {
-    (0, "exact"): "safe: bytes and tokens are exact",
-    (0, "greedy"): "safe: bytes are exact; tokenized greedily, so nothing is forced",
-    (0, "inexact"): "NOT SAFE: forced text is tokenized to other bytes",
+    (0, TokenizeMode.EXACT): "safe: bytes and tokens are exact",
+    (0, TokenizeMode.GREEDY): "safe: bytes are exact; tokenized greedily, so nothing is forced",
+    (0, TokenizeMode.INEXACT): "NOT SAFE: forced text is tokenized to other bytes",
 }
+
+_UNJUDGED = (MaskVerdict.NO_ORACLE.value, MaskVerdict.AFTER_DIVERGENCE.value)
+_RIGHT = (MaskVerdict.EXACT.value, MaskVerdict.INCOMPLETE_FORCED.value)
 
 
 def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
@@ -50,17 +55,16 @@ def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
     """How many masks were proved, and what was found."""
     rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
     rows[0] += ["not judged", "exact", "forced only", "engine's own", "faults"]
-    skipped = ("no_oracle", "after_divergence")
     for (tokenizer, builder), group in states.group_by(
         ["tokenizer", "builder"], maintain_order=True
     ):
         mine = walks.filter(tokenizer=tokenizer, builder=builder)
         mine = mine.filter(~pl.col("grammar").str.starts_with("specials/"))  # one step by design
         steps, odd = int(mine["n_steps"].sum()), int(mine["n_non_canonical"].sum())
-        judged = group.filter(~pl.col("verdict").is_in(skipped))
-        exact = judged.filter(verdict="exact").height
-        forced = judged.filter(verdict="incomplete_forced").height
-        faults = judged.filter(~pl.col("verdict").is_in(["exact", "incomplete_forced"]))
+        judged = group.filter(~pl.col("verdict").is_in(_UNJUDGED))
+        exact = judged.filter(verdict=MaskVerdict.EXACT).height
+        forced = judged.filter(verdict=MaskVerdict.INCOMPLETE_FORCED).height
+        faults = judged.filter(~pl.col("verdict").is_in(_RIGHT))
         kinds = faults["verdict"].value_counts().sort("verdict").iter_rows()
         rows.append(
             [
@@ -73,7 +77,7 @@ def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
                 f"{group.height - judged.height}",
                 f"{exact}",
                 f"{forced}",
-                f"{group.filter(engine_free='disagrees').height}",
+                f"{group.filter(engine_free=Agreement.DISAGREES).height}",
                 ", ".join(f"{n} {kind}" for kind, n in kinds) or "none",
             ]
         )
@@ -86,7 +90,7 @@ def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
     for (tokenizer, engine), group in engines.group_by(
         ["tokenizer", "engine"], maintain_order=True
     ):
-        judged = group.filter(~pl.col("verdict").is_in(["no_oracle", "after_divergence"]))
+        judged = group.filter(~pl.col("verdict").is_in(_UNJUDGED))
         mine = findings.filter(tokenizer=tokenizer, engine=engine).sort(-pl.col("n_states"))
         kinds = [f"{r['n_states']} {r['verdict']}/{r['kind']}" for r in mine.to_dicts()]
         refused = group.filter(walk="")["reason"].to_list()
@@ -95,7 +99,7 @@ def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
                 str(tokenizer),
                 group["made_by"][0] or str(engine),
                 "-" if refused else f"{judged.height}",
-                "-" if refused else f"{judged.filter(verdict='exact').height}",
+                "-" if refused else f"{judged.filter(verdict=MaskVerdict.EXACT).height}",
                 ", ".join(refused or kinds) or "none",
             ]
         )
@@ -103,7 +107,7 @@ def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
 
 
 def _in_words(row: dict[str, Any]) -> str:
-    if row["status"] != "ok":
+    if row["status"] != Status.OK:
         return f"{row['status']}: {row['reason']}"
     if row["n_wrong"]:
         return f"NOT SAFE: {row['n_wrong']} tokens are entered with wrong bytes"

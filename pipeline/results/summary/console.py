@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from ...model.names import SENTINEL
-from ...model.verdicts import BADNESS, Verdict
+from ...model.verdicts import BADNESS, TokenizeMode, Verdict
 from ...system.text import visible
 from ..tables import parquet
 from . import replay as summary_replay
@@ -25,6 +25,8 @@ _LONGEST = 1000
 """Characters of a line."""
 _FIRST = ("unfixed", "fixed", "exact")
 """Builders whose columns come first, in this order."""
+_TRUE_BYTES = ("fixed", "exact")
+"""Builders of true bytes, which greedy tokenization is compared with."""
 GENERATED = "Generation"
 GREEDY = "What greedy tokenization loses (cells right under both)"
 ENFORCED = "Enforcement, apart from validity (the sentinel suite)"
@@ -122,11 +124,11 @@ def _templates(run: Path) -> Iterator[str]:
 
 def greedy_loses(cells: pl.DataFrame) -> list[list[str]]:
     """What forcing saves, over the cells that are right under every builder that mends defect B."""
-    able = _to_be_right(cells).filter(pl.col("builder").is_in(["fixed", "exact"]))
+    able = _to_be_right(cells).filter(pl.col("builder").is_in(_TRUE_BYTES))
     if able["builder"].n_unique() < 2:
         return []
     same = ["model", "tokenizer", "suite", "case"]
-    right = able.group_by(same).agg((pl.col("verdict") == "ok").all().alias("right"))
+    right = able.group_by(same).agg((pl.col("verdict") == Verdict.OK).all().alias("right"))
     able = able.join(right.filter("right"), on=same, how="semi", maintain_order="left")
     if able.is_empty():
         return []
@@ -170,13 +172,13 @@ def by_builder(cells: pl.DataFrame) -> list[str]:
 
 
 def _score(cells: pl.DataFrame) -> str:
-    right = cells.filter(verdict="ok")
+    right = cells.filter(verdict=Verdict.OK)
     founding = cells.filter(case="founding")
     errors = cells.filter(pl.col("engine_error").is_not_null()).height
     score = f"{right.height}/{cells.height}, {errors} err"
     if founding.height:
-        score = f"{founding.filter(verdict='ok').height}/{founding.height}, {score}"
-    return score + (", greedy" if (cells["tokenize"] == "greedy").any() else "")
+        score = f"{founding.filter(verdict=Verdict.OK).height}/{founding.height}, {score}"
+    return score + (", greedy" if (cells["tokenize"] == TokenizeMode.GREEDY).any() else "")
 
 
 def enforcement(cells: pl.DataFrame) -> list[list[str]]:
@@ -205,7 +207,7 @@ def _worst(cells: pl.DataFrame) -> str:
     counts = dict(cells["verdict"].value_counts().iter_rows())
     order = sorted(counts, key=lambda name: -BADNESS[Verdict(name)])
     tally = ", ".join(f"{counts[name]} {name}" for name in order)
-    failed = cells.filter(pl.col("verdict") != "ok")
+    failed = cells.filter(pl.col("verdict") != Verdict.OK)
     failed = sorted(
         failed.iter_rows(named=True),
         key=lambda row: (-BADNESS[Verdict(row["verdict"])], row["case"] != "founding"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from ...model.verdicts import Verdict
 from ..compare.repeats import wilson
 
 RATES = "Rates of cells right over repeats (Wilson's intervals, 95 %)"
@@ -18,7 +19,7 @@ def rates(cells: pl.DataFrame) -> list[list[str]]:
     names = ["model", "tokenizer", "builder", "suite"]
     repeated = cells.filter(pl.col("repeat").is_not_null())
     for key, group in repeated.group_by(names, maintain_order=True):
-        hits, n = group.filter(verdict="ok").height, group.height
+        hits, n = group.filter(verdict=Verdict.OK).height, group.height
         low, high = wilson(hits, n)
         between = f"{100 * low:.1f} to {100 * high:.1f} %"
         rows.append([*map(str, key), f"{100 * hits / n:.1f} %", between, f"{n}"])

@@ -6,6 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from ...model.verdicts import Cause, InstanceVerdict, Split
+
 REPLAYED = "Replay (times: medians over schemas)"
 _HEAD = ["tokenizer", "builder", "schemas", "walks", "right", "builder's faults", "engine's own"]
 
@@ -16,15 +18,16 @@ def rows(replay: pl.DataFrame, times: pl.DataFrame) -> list[list[str]]:
     keys = ["tokenizer", "builder"]
     for (tokenizer, builder), group in replay.group_by(keys, maintain_order=True):
         mine = times.filter(tokenizer=tokenizer, builder=builder)
+        walked = group.filter(pl.col("split") != Split.WHOLE)
         out.append(
             [
                 str(tokenizer),
                 str(builder),
                 f"{group['schema'].n_unique()}",
-                f"{group.filter(pl.col('split') != '').height}",
-                f"{group.filter((pl.col('verdict') == 'ok') & (pl.col('split') != '')).height}",
-                _kinds(group.filter(cause="builder")),
-                _kinds(group.filter(cause="engine")),
+                f"{walked.height}",
+                f"{walked.filter(verdict=InstanceVerdict.OK).height}",
+                _kinds(group.filter(cause=Cause.BUILDER)),
+                _kinds(group.filter(cause=Cause.ENGINE)),
                 *(_us(mine[column]) for column in ("first_mask_us", "mask_p50_us", "mask_p99_us")),
             ]
         )

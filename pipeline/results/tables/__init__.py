@@ -1,3 +1,3 @@
 """Parquet files of a run: their columns, reading, writing and merging, and where runs lie."""
 
-__all__ = ["parquet", "released", "run_folder", "schemas"]
+__all__ = ["parquet", "released", "renames", "run_folder", "schemas", "words"]

@@ -11,12 +11,13 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from ...model.verdicts import MaskKind, MaskVerdict
 from . import schemas
 
-_BESIDE = ("special", "forced")
+_BESIDE = (MaskKind.SPECIAL, MaskKind.FORCED)
 """Kinds of reproducers that show something else than the wrong bytes of a rendered token."""
 
-_WORST = ("unsound", "empty", "incomplete")
+_WORST = (MaskVerdict.UNSOUND, MaskVerdict.EMPTY, MaskVerdict.INCOMPLETE)
 """Verdicts of masks by what they do to a text: it is wrong, it ends, it is spelt otherwise."""
 
 _KNOWN = {
@@ -28,13 +29,17 @@ _KNOWN = {
 }
 """Where a builder's fault is told in public, or whose it is."""
 
-_KNOWN_ENGINES = {
-    ("outlines", "incomplete", "duplicate"): "dottxt-ai/outlines#1830",
-    ("outlines", "incomplete", "half_character"): "dottxt-ai/outlines#820",
-    ("lmfe", "unsound", "special"): "noamgat/lm-format-enforcer#54, noamgat/lm-format-enforcer#80",
-    ("lmfe", "stop_too_early", "end"): "noamgat/lm-format-enforcer#54",
-    ("lmfe", "unsound", "wrong_bytes"): "abetlen/llama-cpp-python#1375",
-    ("lmfe", "incomplete", "wrong_bytes"): "abetlen/llama-cpp-python#1375",
+_KNOWN_ENGINES: dict[tuple[str, str, str], str] = {
+    ("outlines", MaskVerdict.INCOMPLETE, MaskKind.DUPLICATE): "dottxt-ai/outlines#1830",
+    ("outlines", MaskVerdict.INCOMPLETE, MaskKind.HALF_CHARACTER): "dottxt-ai/outlines#820",
+    (
+        "lmfe",
+        MaskVerdict.UNSOUND,
+        MaskKind.SPECIAL,
+    ): "noamgat/lm-format-enforcer#54, noamgat/lm-format-enforcer#80",
+    ("lmfe", MaskVerdict.STOP_TOO_EARLY, MaskKind.END): "noamgat/lm-format-enforcer#54",
+    ("lmfe", MaskVerdict.UNSOUND, MaskKind.WRONG_BYTES): "abetlen/llama-cpp-python#1375",
+    ("lmfe", MaskVerdict.INCOMPLETE, MaskKind.WRONG_BYTES): "abetlen/llama-cpp-python#1375",
 }
 """The same of engines: by engine, verdict and kind of token."""
 
@@ -62,7 +67,7 @@ def of(tokenizers: pl.DataFrame, reproducers: pl.DataFrame) -> pl.DataFrame:
     shortest of those.
     """
     wrong = pl.col("n_normal_wrong") > 0
-    ranks = {verdict: rank for rank, verdict in enumerate(_WORST)}
+    ranks = {verdict.value: rank for rank, verdict in enumerate(_WORST)}
     rows = tokenizers.select(
         "builder",
         "tokenizer",
@@ -74,7 +79,7 @@ def of(tokenizers: pl.DataFrame, reproducers: pl.DataFrame) -> pl.DataFrame:
         pl.when(wrong).then(pl.col("builder").replace_strict(_KNOWN, default=None)).alias("known"),
     )
     proofs = (
-        reproducers.filter(~pl.col("kind").is_in(_BESIDE))
+        reproducers.filter(~pl.col("kind").is_in([kind.value for kind in _BESIDE]))
         .sort(
             pl.col("tokens").list.len(),
             pl.col("verdict").replace_strict(ranks, default=len(ranks)),

@@ -9,13 +9,15 @@ from collections.abc import Callable
 
 import polars as pl
 
-SCHEMA_VERSION = 1
+from . import renames
+
+SCHEMA_VERSION = 2
 """Counted up whenever a column changes its name, type or meaning.
 
 A column that is only added needs no new version: where an older file lacks it, it is read as null.
 """
 
-MIGRATIONS: dict[int, Callable[[str, pl.LazyFrame], pl.LazyFrame]] = {}
+MIGRATIONS: dict[int, Callable[[str, pl.LazyFrame], pl.LazyFrame]] = {1: renames.from_1_to_2}
 """For each older version what turns a table of it, by name, into one of the next version.
 
 A version whose chain to `SCHEMA_VERSION` has a gap cannot be read any more. `tests/fixtures/`
@@ -201,6 +203,8 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "text": _Y,
         "objection": _S,
         "verdict": _S,
+        "status": _S,
+        "reason": _S,
     },
     "reproducers": {
         "tokenizer": _S,
@@ -237,6 +241,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "n_unsound": _I,
         "n_incomplete": _I,
         "engine_free": _S,
+        "status": _S,
         "reason": _S,
     },
     "engine_findings": {
@@ -259,6 +264,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "ids": _IDS,
         "pieces": _TEXTS,
         "discriminating": _B,
+        "status": _S,
         "reason": _S,
     },
     "flags": {

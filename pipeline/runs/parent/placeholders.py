@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...model.names import Row, Unit
-from ...model.verdicts import Cause, End
+from ...model.verdicts import Cause, End, Status
 from ...results.tables import schemas
 from ..protocol import Job
 from ..units import owed
@@ -58,29 +58,27 @@ def without(job: Job, culprit: Unit) -> Job:
 
 def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
     """The (table, rows) pairs that say what became of a unit."""
+    without: Row = {"status": Status(fate.end.value).value, "reason": fate.reason}
     match unit:
         case ("prefix",):
-            row = {"text": "", "implementation": "", "scheme": fate.end.value}
-            return [("prefix", [_row("prefix", job) | row | {"reason": fate.reason}])]
+            return [("prefix", [_row("prefix", job, text="", implementation="") | without])]
         case ("engine", engine):
-            row = {"engine": engine, "grammar": "", "walk": "", "step": 0}
-            row |= {"verdict": fate.end.value, "reason": fate.reason}
-            return [("engines", [_row("engines", job) | row])]
+            names = {"engine": engine, "grammar": "", "walk": ""}
+            return [("engines", [_row("engines", job, **names) | {"step": 0} | without])]
         case ("cell", builder, suite, case, *one_of):
             row = _cell(job, builder, suite, case, fate)
             return [("cells", [row | {"repeat": int(one_of[0]) if one_of else None}])]
         case ("audit", builder):
-            row = {"status": fate.end.value, "reason": fate.reason}
-            return [("tokenizers", [_row("tokenizers", job, builder=builder) | row])]
+            return [("tokenizers", [_row("tokenizers", job, builder=builder) | without])]
         case ("walks", builder):
-            row = {"grammar": "", "walk": "all", "ended": fate.end.value, "objection": fate.reason}
-            row |= {"n_steps": 0, "n_non_canonical": 0, "accepting": False}
-            row |= {"verdict": fate.end.value}
-            return [("walks", [_row("walks", job, builder=builder) | row])]
+            names = {"builder": builder, "grammar": "", "walk": ""}
+            row = {"n_steps": 0, "n_non_canonical": 0, "accepting": False}
+            return [("walks", [_row("walks", job, **names) | row | without])]
         case ("replay", builder, collection, name):
             row = {"collection": collection, "schema": name, "instance": "", "split": ""}
             row |= {"verdict": fate.end.value, "reason": fate.reason}
-            row |= {"cause": "none" if fate.end is End.LOAD_REFUSED else "engine"}
+            cause = Cause.NONE if fate.end is End.LOAD_REFUSED else Cause.ENGINE
+            row |= {"cause": cause.value}
             return [("replay", [_row("replay", job, builder=builder) | row])]
         case _:
             raise ValueError(f"no rows are owed for {unit}")

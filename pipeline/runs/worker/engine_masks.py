@@ -15,10 +15,9 @@ from pathlib import Path
 from ...audit import walks
 from ...audit.engine_mask_kinds import Key, Kinds
 from ...audit.engine_masks import Found, Recorder, expressed, fault, reordered, smaller
-from ...audit.masks import MaskVerdict
 from ...audit.token_oracle import Legal
 from ...audit.upstream import Accused, told
-from ...audit.walks import Strategy, Walk, Walker
+from ...audit.walks import Walk, Walker
 from ...engines.libraries.engine import ForeignEngine
 from ...engines.protocol import Matcher
 from ...grammars import suites
@@ -26,6 +25,7 @@ from ...grammars.case import Case
 from ...grammars.languages import Languages
 from ...model.errors import BuilderRefused, SuiteError
 from ...model.names import Row
+from ...model.verdicts import MaskKind, MaskVerdict, Status, Strategy
 from ...system import rerun
 from ..protocol import Job
 from .judge import Judge
@@ -118,13 +118,14 @@ class _Probing:
                 order = self._in_other_order(walk.case, prefix)
                 for key, ids in self._kinds.of(walk.case, taken, mask, truth, order):
                     self._found.setdefault(key, Found()).take(walk.case, taken, ids)
-            verdict = finding.verdict.value if mask is not None else "grammar_error"
+            status = Status.OK if mask is not None else Status.GRAMMAR_ERROR
             yield _row(session, self._engine.name) | {
                 "made_by": self._engine.version,
                 "grammar": f"{walk.case.suite}/{walk.case.id}",
                 "walk": name,
                 "step": step,
-                "verdict": verdict,
+                "verdict": finding.verdict.value if mask is not None else None,
+                "status": status.value,
                 "n_allowed": finding.n_allowed,
                 "n_unsound": finding.n_unsound,
                 "n_incomplete": finding.n_incomplete,
@@ -132,7 +133,7 @@ class _Probing:
                 "reason": (recorder.error or "") if mask is None else finding.reason,
             }
             if finding.verdict is MaskVerdict.REFUSED_BY_CONSUME:
-                key = finding.verdict, "refused"
+                key = finding.verdict, MaskKind.REFUSED
                 self._found.setdefault(key, Found()).take(walk.case, taken, finding.ids)
 
     def _in_other_order(self, case: Case, prefix: bytes) -> Legal | None:
@@ -200,7 +201,8 @@ def _row(session: Session, engine: str, refusal: BuilderRefused | None = None) -
         "grammar": "",
         "walk": "",
         "step": 0,
-        "verdict": "builder_refused",
+        "verdict": None,
+        "status": Status.BUILDER_REFUSED.value,
         "n_allowed": None,
         "n_unsound": None,
         "n_incomplete": None,

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 
-from ...audit.prefix_placement import NO_SCHEME, Answer, Placement, first_difference
+from ...audit.prefix_placement import Answer, Placement, first_difference
 from ...model.errors import LoadRefused, PipelineError
 from ...model.names import Row
+from ...model.verdicts import Status
 from ...system import processes, provenance
 from ...vocab import chat_template
 from ...vocab.files import sentencepiece
@@ -136,6 +137,7 @@ def _prefix_rows(session: Session, placement: Placement, answer: Answer) -> Iter
             "ids": ids,
             "pieces": placement.pieces(ids),
             "discriminating": placement.discriminating(text),
+            "status": Status.OK.value,
             "reason": "",
         }
 
@@ -145,10 +147,11 @@ def _unplaced(session: Session, reason: str) -> Row:
         "tokenizer": session.job.tokenizer,
         "text": "",
         "implementation": _OURS,
-        "scheme": NO_SCHEME,
+        "scheme": None,
         "ids": None,
         "pieces": None,
         "discriminating": None,
+        "status": Status.LOAD_REFUSED.value,
         "reason": reason,
     }
 

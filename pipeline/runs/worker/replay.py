@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ...audit.instances import Cause, End, Meter, Verdict, Walked, judge, walk
+from ...audit.acceptance import Meter, Walked, judge, walk
 from ...engines.builders import bridge
 from ...engines.protocol import Matcher
 from ...engines.table import TokenTable
@@ -26,6 +26,7 @@ from ...grammars.importers import Entry, Instance, Item
 from ...grammars.languages import ByteGrammar
 from ...model.errors import SuiteError
 from ...model.names import Row
+from ...model.verdicts import Cause, InstanceEnd, InstanceVerdict, Split
 from ...native import llguidance
 from ...system import provenance
 from ...system.clock import Clock
@@ -112,7 +113,7 @@ class _Replayer:
         return ByteGrammar(self.grammar[1])
 
     @cached_property
-    def spelt(self) -> list[tuple[Instance, str, list[int]]]:
+    def spelt(self) -> list[tuple[Instance, Split, list[int]]]:
         """Every instance in every split: the same for all builders."""
         seed = f"{self.session.job.audit.seed}/{self.task.item.id}"
         return [
@@ -145,11 +146,13 @@ class _Replayer:
         table = self.tables.made.get(builder)
         if table is None:
             reason = str(self.tables.refused[builder])
-            return [self._row(builder, Verdict.BUILDER_REFUSED, Cause.BUILDER, reason=reason)]
+            return [
+                self._row(builder, InstanceVerdict.BUILDER_REFUSED, Cause.BUILDER, reason=reason)
+            ]
         try:
             text = self.grammar
         except SuiteError as error:
-            return [self._row(builder, Verdict.UNREADABLE, Cause.NONE, reason=str(error))]
+            return [self._row(builder, InstanceVerdict.UNREADABLE, Cause.NONE, reason=str(error))]
         with meter.on():
             start = self.session.engine.compile(table, *text)
         with closing(start):
@@ -162,7 +165,7 @@ class _Replayer:
         """One row for each instance and split; one for the schema where it gets no further."""
         if start.error is not None:
             cause = Cause.ENGINE if self._true_start_fails() else Cause.BUILDER
-            yield self._row(builder, Verdict.COMPILE_REFUSED, cause, reason=start.error)
+            yield self._row(builder, InstanceVerdict.COMPILE_REFUSED, cause, reason=start.error)
             return
         with meter.on():
             matcher = start.clone()
@@ -171,10 +174,10 @@ class _Replayer:
         with closing(matcher):
             if not begins:
                 why = matcher.error or ""
-                yield self._row(builder, Verdict.LIMIT, Cause.ENGINE, reason=why)
+                yield self._row(builder, InstanceVerdict.LIMIT, Cause.ENGINE, reason=why)
                 return
         if not self.entry.instances:
-            yield self._row(builder, Verdict.OK, Cause.NONE)
+            yield self._row(builder, InstanceVerdict.OK, Cause.NONE)
         deadline = time.monotonic() + (self.session.job.engine.case_limit or math.inf)
         for instance, split, ids in self.spelt:
             with meter.on():
@@ -185,19 +188,19 @@ class _Replayer:
             verdict, cause = self._judge(instance, walked, ids, table, meter)
             yield self._row(builder, verdict, cause) | {
                 "instance": instance.id,
-                "split": split,
+                "split": split.value,
                 "valid": instance.valid,
                 "n_tokens": len(ids),
                 "failed_at": walked.step,
-                "reason": error or ("" if verdict is Verdict.OK else walked.end.value),
+                "reason": error or ("" if verdict is InstanceVerdict.OK else walked.end.value),
                 **self._culprit(table, ids, walked, cause),
             }
 
     def _judge(
         self, instance: Instance, walked: Walked, ids: list[int], table: TokenTable, meter: Meter
-    ) -> tuple[Verdict, Cause]:
+    ) -> tuple[InstanceVerdict, Cause]:
         verdict, cause = judge(instance.valid, walked, by_bytes=False, by_truth=False)
-        if verdict not in {Verdict.VALID_REFUSED, Verdict.INVALID_ACCEPTED}:
+        if verdict not in {InstanceVerdict.VALID_REFUSED, InstanceVerdict.INVALID_ACCEPTED}:
             return verdict, cause
         with meter.on():
             by_bytes = self.language.match(instance.text).complete
@@ -214,7 +217,7 @@ class _Replayer:
         if taken not in self.controls:
             with meter.on(), closing(self._true_matcher()) as matcher:
                 good = matcher.error is None and all(matcher.consume(token) for token in taken)
-                if walked.end is End.INCOMPLETE:
+                if walked.end is InstanceEnd.INCOMPLETE:
                     good = good and matcher.accepting()
                 self.controls[taken] = good
         return self.controls[taken]
@@ -244,14 +247,14 @@ class _Replayer:
             "true": true[token],
         }
 
-    def _row(self, builder: str, verdict: Verdict, cause: Cause, reason: str = "") -> Row:
+    def _row(self, builder: str, verdict: InstanceVerdict, cause: Cause, reason: str = "") -> Row:
         return {
             "tokenizer": self.session.job.tokenizer,
             "builder": builder,
             "collection": self.task.collection.name,
             "schema": self.task.item.id,
             "instance": "",
-            "split": "",
+            "split": Split.WHOLE.value,
             "valid": None,
             "verdict": verdict.value,
             "cause": cause.value,

@@ -9,7 +9,7 @@ from ...audit import round_trip, special_tokens, token_table
 from ...engines.builders import bridge
 from ...engines.table import Tokenize, TokenTable
 from ...model.names import Row
-from ...model.verdicts import End
+from ...model.verdicts import Status
 from ...system import provenance
 from .judge import Judge
 from .session import Session
@@ -31,7 +31,7 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
             continue
         wrong = list(token_table.wrong_tokens(session.vocabulary, table))
         mode = token_table.tokenize_mode(table, session.material)
-        status: Row = {"status": "ok", "reason": table.note}
+        status: Row = {"status": Status.OK.value, "reason": table.note}
         rows: dict[str, Iterator[Row]] = {
             "tokens": iter(wrong),
             "masks": token_table.mask_rows(session.vocabulary, table, session.engine, judge.masks),
@@ -105,7 +105,7 @@ def _tokenize_hash(session: Session) -> str | None:
 
 def _refusal(session: Session, tables: Tables, builder: str) -> Row:
     said: Row = {
-        "status": End.BUILDER_REFUSED.value,
+        "status": Status.BUILDER_REFUSED.value,
         "reason": str(tables.refused[builder]),
         "n_tokens": session.vocabulary.n_tokens,
     }

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 
-from ...audit import reproducers, special_tokens, walks
-from ...audit.masks import FAULTS, MaskVerdict
-from ...audit.strings import accepts, outcome
+from ...audit import acceptance, reproducers, special_tokens, walks
+from ...audit.acceptance import Walked
+from ...audit.masks import FAULTS
 from ...audit.upstream import Accused, told
-from ...audit.walks import Strategy, Walk, Walker
+from ...audit.walks import Walk, Walker
 from ...engines.protocol import Matcher
 from ...engines.table import TokenTable
 from ...grammars import suites
 from ...grammars.case import Case, StringGrammar
 from ...grammars.languages import ByteGrammar, Languages
 from ...model.names import Row
+from ...model.verdicts import InstanceEnd, MaskVerdict, Status, Strategy, WalkEnd, WalkVerdict
+from ...native import llguidance
 from ...system import provenance, rerun
+from ...vocab.vocabulary import Vocabulary
 from .judge import Judge
 from .session import Session
 from .tables import Tables
@@ -125,11 +128,13 @@ def _walk_row(session: Session, judge: Judge, builder: str, name: str, walk: Wal
         "strategy": walk.strategy.value,
         "n_steps": len(walk.tokens),
         "n_non_canonical": walks.n_non_canonical(pieces, judge.canonical.pieces(walk.text)),
-        "ended": walk.ended,
+        "ended": walk.ended.value,
         "accepting": walk.accepting,
         "text": walk.text,
         "objection": walk.objection,
         "verdict": _walk_verdict(walk),
+        "status": Status.OK.value,
+        "reason": "",
     }
 
 
@@ -139,8 +144,9 @@ def _walk_verdict(walk: Walk) -> str:
     worst = min((finding.verdict for finding in walk.findings), key=order.index)
     if worst in FAULTS:
         return worst.value
-    if walk.ended == "stop_id" and (walk.objection or not walk.accepting):
-        return "checker_disagrees" if walk.accepting else "not_accepting"
+    if walk.ended is WalkEnd.STOP_ID and (walk.objection or not walk.accepting):
+        wrong = WalkVerdict.CHECKER_DISAGREES if walk.accepting else WalkVerdict.NOT_ACCEPTING
+        return wrong.value
     return worst.value
 
 
@@ -160,16 +166,28 @@ def _string_rows(
             for wanted, text in wanted_texts:
                 rng = random.Random(f"{grammar.id}/{text!r}")
                 for split, ids in judge.spelling.spellings(text, rng):
-                    with closing(start.clone()) as matcher:
-                        got = accepts(matcher, ids, session.vocabulary)
+                    walked = _accepted(start, ids, text, session.vocabulary)
+                    by_bytes = wanted == walked.accepted or language.match(text).complete
+                    verdict, cause = acceptance.judge(wanted, walked, by_bytes, by_truth=by_bytes)
                     yield {
                         "tokenizer": session.job.tokenizer,
                         "builder": builder,
                         "grammar": grammar.id,
                         "string": text,
-                        "split": split,
+                        "split": split.value,
                         "wanted": wanted,
-                        "accepted": got.accepted,
-                        "failed_at": got.failed_at,
-                        **outcome(wanted, got, text, language),
+                        "accepted": walked.accepted,
+                        "failed_at": walked.step,
+                        "verdict": verdict.value,
+                        "cause": cause.value,
                     }
+
+
+def _accepted(
+    start: llguidance.Matcher, ids: Sequence[int], text: bytes, vocabulary: Vocabulary
+) -> Walked:
+    """Walk a spelling from the start; a grammar that did not compile accepts no token."""
+    if start.error is not None:
+        return Walked(InstanceEnd.CONSUME, 0)
+    with closing(start.clone()) as matcher:
+        return acceptance.walk(matcher, ids, text, vocabulary)

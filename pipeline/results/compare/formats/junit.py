@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 import polars as pl
 
+from ....model.verdicts import Verdict
 from ....system.text import visible
 from ..comparison import Comparison
 from ..pairing import WORSE, Change
@@ -32,8 +33,8 @@ def lines(comparison: Comparison) -> Iterator[str]:
             f'  <testsuite name={name} tests="{group.height}" failures="{n}" '
             f'errors="0" skipped="{skipped}">\n'
         )
-        passed = group.filter(verdict_after="ok")
-        told = group.filter(pl.col("verdict_after").ne_missing(pl.lit("ok")))
+        passed = group.filter(verdict_after=Verdict.OK)
+        told = group.filter(pl.col("verdict_after").ne_missing(pl.lit(Verdict.OK)))
         yield from (_case(row, failing) for row in told.iter_rows(named=True))
         yield from (f"{_head(row)}/>\n" for row in passed.select(names).iter_rows(named=True))
         yield "  </testsuite>\n"
@@ -58,7 +59,7 @@ def _failing(comparison: Comparison) -> list[str]:
 
 def _skipped(failing: list[str]) -> pl.Expr:
     """Pairs that neither pass nor newly fail."""
-    return ~pl.col("change").is_in(failing) & pl.col("verdict_after").ne_missing(pl.lit("ok"))
+    return ~pl.col("change").is_in(failing) & pl.col("verdict_after").ne_missing(pl.lit(Verdict.OK))
 
 
 def _head(row: words.Row) -> str:

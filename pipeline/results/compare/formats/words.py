@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from ....model.verdicts import Verdict
 from ....system.text import quoted, visible
 from ..comparison import Comparison
 from ..pairing import Change
@@ -49,7 +50,7 @@ def _verdict(row: Row, end: str) -> str:
 
 def why(row: Row) -> str:
     """What went wrong on the failing side, down to the token, and what came out."""
-    end = "after" if row["verdict_after"] not in (None, "ok") else "before"
+    end = "after" if row["verdict_after"] not in (None, Verdict.OK) else "before"
     parts: list[str] = []
     reason = row[f"reason_{end}"] or ""
     if row[f"true_{end}"] is not None and f"token {row[f'token_{end}']} " not in reason:

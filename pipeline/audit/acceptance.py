@@ -1,4 +1,4 @@
-"""One instance of a schema walked through a builder's masks, and whose fault a failure is.
+"""A given text walked through a builder's matcher as tokens, and whose fault a failure is.
 
 Each token must be allowed by the mask and taken; at the end the text must be complete, with an id
 allowed on which the runtime stops. What a canonical tokenization forces is allowed by design: a
@@ -7,66 +7,30 @@ mask with one forced token whose true bytes the text goes on with refuses no oth
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Protocol
 
 from ..engines.protocol import Matcher, allowed_ids
+from ..model.verdicts import Cause, InstanceEnd, InstanceVerdict
 from ..vocab.vocabulary import Vocabulary
-
-
-class Verdict(StrEnum):
-    """What became of an instance in one split, or of a whole schema."""
-
-    OK = "ok"
-    VALID_REFUSED = "valid_refused"
-    INVALID_ACCEPTED = "invalid_accepted"
-    NO_STOP = "no_stop"
-    """Accepted, and no id is allowed on which the runtime stops."""
-    COMPILE_REFUSED = "compile_refused"
-    LIMIT = "limit"
-    """A mask could not be computed: the engine came to a limit of its own."""
-    TIMEOUT = "timeout"
-    CRASHED = "crashed"
-    BUILDER_REFUSED = "builder_refused"
-    LOAD_REFUSED = "load_refused"
-    UNREADABLE = "unreadable"
-    """The collection's file holds no such schema."""
-
-
-class Cause(StrEnum):
-    """Whose fault it is."""
-
-    BUILDER = "builder"
-    ENGINE = "engine"
-    NONE = "none"
-
-
-class End(StrEnum):
-    """How a walk came to its end."""
-
-    ACCEPTED = "accepted"
-    NO_STOP = "no_stop"
-    MASKED = "masked"
-    """The mask does not allow the token."""
-    CONSUME = "consume"
-    """The mask allows the token, and it is refused."""
-    INCOMPLETE = "incomplete"
-    """Every token was taken, and the text is not complete."""
-    NO_MASK = "no_mask"
-    LATE = "late"
 
 
 @dataclass(frozen=True)
 class Walked:
     """How far a walk went."""
 
-    end: End
+    end: InstanceEnd
     step: int | None = None
     """The step it ended at, the number of tokens for the end itself; None where all went well."""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether every token was consumed and the text is complete, with a stop id or without."""
+        return self.end in {InstanceEnd.ACCEPTED, InstanceEnd.NO_STOP}
 
 
 @dataclass
@@ -92,6 +56,13 @@ class Meter:
         finally:
             self.engine += time.thread_time_ns() - begun
 
+    def timed(self, matcher: Peeking, token: int) -> bool | None:
+        """`matcher.allows`, its time kept among those of the masks."""
+        begun = time.thread_time_ns()
+        allowed = matcher.allows(token)
+        self.masks.append(time.thread_time_ns() - begun)
+        return allowed
+
     def percentile(self, share: float) -> int | None:
         """The mask time that this share of the masks does not exceed."""
         ordered = sorted(self.masks)
@@ -111,37 +82,44 @@ def walk(
     ids: Sequence[int],
     text: bytes,
     vocabulary: Vocabulary,
-    meter: Meter,
-    deadline: float,
+    meter: Meter | None = None,
+    deadline: float = math.inf,
 ) -> Walked:
-    """Walk `ids`, which write `text`, to the end; `deadline` is by `time.monotonic()`."""
-    rendered, masks, place, cpu = vocabulary.rendered, meter.masks, 0, time.thread_time_ns
+    """Walk `ids`, which write `text`, to the end; `deadline` is a `time.monotonic()`.
+
+    With a meter each token must be in the mask before it is consumed, and the masks are timed.
+    Without one, tokens are consumed only.
+    """
+    timer, place = meter or Meter(), 0
     for step, token in enumerate(ids):
         if time.monotonic() > deadline:
-            return Walked(End.LATE, step)
-        spent = cpu()
-        allowed = matcher.allows(token)
-        masks.append(cpu() - spent)
-        if allowed is None:
-            return Walked(End.NO_MASK, step)
-        if not allowed and not _forced(matcher, text[place:], vocabulary):
-            return Walked(End.MASKED, step)
-        taken = matcher.consume(token)
-        meter.engine += cpu() - spent
+            return Walked(InstanceEnd.LATE, step)
+        if meter is not None:
+            with meter.on():
+                allowed = meter.timed(matcher, token)
+            if allowed is None:
+                return Walked(InstanceEnd.NO_MASK, step)
+            if not allowed and not _forced(matcher, text[place:], vocabulary):
+                return Walked(InstanceEnd.MASKED, step)
+        with timer.on():
+            taken = matcher.consume(token)
         if not taken:
-            return Walked(End.CONSUME, step)
-        place += len(rendered[token])
-    with meter.on():
+            return Walked(InstanceEnd.CONSUME, step)
+        place += len(vocabulary.rendered[token])
+    with timer.on():
         accepting = matcher.accepting()
         mask = matcher.mask() if accepting else None
     if not accepting:
-        return Walked(End.INCOMPLETE, len(ids))
-    if mask is None:
-        return Walked(End.NO_MASK, len(ids))
-    ends = vocabulary.end_ids
-    if ends and ends.isdisjoint(allowed_ids(mask, vocabulary.n_tokens).tolist()):
-        return Walked(End.NO_STOP, len(ids))
-    return Walked(End.ACCEPTED)
+        return Walked(InstanceEnd.INCOMPLETE, len(ids))
+    if mask is None and meter is not None:
+        return Walked(InstanceEnd.NO_MASK, len(ids))
+    ends, n_tokens = vocabulary.end_ids, vocabulary.n_tokens
+    stops = set[int]() if mask is None else ends.intersection(allowed_ids(mask, n_tokens).tolist())
+    return (
+        Walked(InstanceEnd.NO_STOP, len(ids))
+        if ends and not stops
+        else Walked(InstanceEnd.ACCEPTED)
+    )
 
 
 def _forced(matcher: Matcher, rest: bytes, vocabulary: Vocabulary) -> bool:
@@ -156,22 +134,24 @@ def _forced(matcher: Matcher, rest: bytes, vocabulary: Vocabulary) -> bool:
     return bool(piece) and rest.startswith(piece)
 
 
-def judge(valid: bool, walked: Walked, by_bytes: bool, by_truth: bool) -> tuple[Verdict, Cause]:
+def judge(
+    valid: bool, walked: Walked, by_bytes: bool, by_truth: bool
+) -> tuple[InstanceVerdict, Cause]:
     """A walk's verdict and whose fault it is.
 
     `by_bytes`: whether the grammar over single bytes accepts the text. `by_truth`: whether a table
     of true bytes, tokenized greedily, comes past the step where this walk ended. A builder is to
     blame where both side with the file against it; a limit is the engine's, whoever meets it.
     """
-    if walked.end is End.LATE:
-        return Verdict.TIMEOUT, Cause.ENGINE
-    if walked.end is End.NO_MASK:
-        return Verdict.LIMIT, Cause.ENGINE
-    accepted = walked.end in {End.ACCEPTED, End.NO_STOP}
-    if valid and walked.end is End.NO_STOP:
-        return Verdict.NO_STOP, Cause.BUILDER
+    if walked.end is InstanceEnd.LATE:
+        return InstanceVerdict.TIMEOUT, Cause.ENGINE
+    if walked.end is InstanceEnd.NO_MASK:
+        return InstanceVerdict.LIMIT, Cause.ENGINE
+    accepted = walked.accepted
+    if valid and walked.end is InstanceEnd.NO_STOP:
+        return InstanceVerdict.NO_STOP, Cause.BUILDER
     if valid == accepted:
-        return Verdict.OK, Cause.NONE
+        return InstanceVerdict.OK, Cause.NONE
     if accepted:
-        return Verdict.INVALID_ACCEPTED, Cause.ENGINE if by_bytes else Cause.BUILDER
-    return Verdict.VALID_REFUSED, Cause.BUILDER if by_bytes and by_truth else Cause.ENGINE
+        return InstanceVerdict.INVALID_ACCEPTED, Cause.ENGINE if by_bytes else Cause.BUILDER
+    return InstanceVerdict.VALID_REFUSED, Cause.BUILDER if by_bytes and by_truth else Cause.ENGINE

@@ -1,0 +1,67 @@
+"""Which column of which table holds the words of which closed type of `model/verdicts`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from ...model.verdicts import (
+    Agreement,
+    ByteChange,
+    Cause,
+    Damage,
+    End,
+    InstanceVerdict,
+    MaskKind,
+    MaskVerdict,
+    Origin,
+    SpecialVerdict,
+    Split,
+    Status,
+    Strategy,
+    Tokenization,
+    TokenizeMode,
+    Verdict,
+    WalkEnd,
+    WalkVerdict,
+)
+
+_TYPES: dict[tuple[str, str], tuple[type[StrEnum], ...]] = {
+    ("cells", "verdict"): (Verdict,),
+    ("cells", "cause"): (Cause,),
+    ("cells", "ended"): (End,),
+    ("steps", "origin"): (Origin,),
+    ("tokenizers", "status"): (Status,),
+    ("tokenizers", "tokenize"): (TokenizeMode,),
+    ("tokens", "damage"): (Damage,),
+    ("exactness", "verdict"): (Tokenization,),
+    ("exactness", "class"): (ByteChange,),
+    ("specials", "verdict"): (SpecialVerdict,),
+    ("states", "verdict"): (MaskVerdict,),
+    ("states", "engine_free"): (Agreement,),
+    ("walks", "strategy"): (Strategy,),
+    ("walks", "ended"): (WalkEnd,),
+    ("walks", "status"): (Status,),
+    ("walks", "verdict"): (MaskVerdict, WalkVerdict),
+    ("reproducers", "verdict"): (MaskVerdict,),
+    ("reproducers", "kind"): (MaskKind, Damage),
+    ("field", "status"): (Status,),
+    ("field", "verdict"): (MaskVerdict,),
+    ("engines", "status"): (Status,),
+    ("engines", "verdict"): (MaskVerdict,),
+    ("engines", "engine_free"): (Agreement,),
+    ("engine_findings", "verdict"): (MaskVerdict,),
+    ("engine_findings", "kind"): (MaskKind,),
+    ("prefix", "status"): (Status,),
+    ("strings", "split"): (Split,),
+    ("strings", "verdict"): (InstanceVerdict,),
+    ("strings", "cause"): (Cause,),
+    ("replay", "split"): (Split,),
+    ("replay", "verdict"): (InstanceVerdict,),
+    ("replay", "cause"): (Cause,),
+}
+
+WORDS = {
+    column: frozenset(word.value for kind in kinds for word in kind)
+    for column, kinds in _TYPES.items()
+}
+"""(table, column) → every word it may hold; null is allowed everywhere."""

@@ -25,16 +25,17 @@ A package imports only those above it in this list (contracts in pyproject.toml 
     runs        one job in a child process; `protocol` is all that parent and worker share
     cli         the commands; alone in knowing Hydra
 
-Where a change goes:
+Where a change goes (CONTRIBUTING has the files of each extension, kept true by a test):
 
+    a setting                    <package>/settings.py, and the one place that reads it
     a builder                    engines/builders/<name>.py, conf/builder/<name>.yaml
     a library's builder, engine  engines/libraries/<library>.py
     a layout of collections      grammars/importers/<name>.py, conf/grammar/<name>.yaml
+    a target                     generation/targets/<name>.py, conf/target/<name>.yaml
+    a page of the report         results/report/<name>.py, results/report/templates/
+    a column, a table            results/tables/schemas.py, and the stage in runs/worker/
+    a verdict, a cause, a word   model/verdicts.py, results/tables/words.py
+    how a cell is judged         model/outcome.py, generation/judgement.py, judge_*.py
     a checker                    grammars/checkers.py
     a source of files            vocab/files/resolve.py, fetch.py
-    a server's interface         generation/servers/
-    a verdict or a cause         model/verdicts.py, generation/judgement.py, judge_*.py
-    a column, a table            results/tables/schemas.py, and the stage in runs/worker/
-    a setting                    runs/parent/settings.py → runs/protocol.py → its stage
-    a page of the report         results/report/<page>.py, results/report/templates/
 """

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from ....model.names import IN_PROCESS
 from ....model.verdicts import Verdict
 from ....system.text import quoted, visible
 from ..comparison import Comparison
@@ -20,7 +21,7 @@ _EXAMPLES = 3
 
 def place(row: Row, comparison: Comparison) -> str:
     """Which cell it is, but for the part that is compared."""
-    target = "" if row["target"] == "inprocess" else row["target"]
+    target = "" if row["target"] == IN_PROCESS else row["target"]
     parts = {"target": target, "builder": row["builder"]}
     parts |= dict.fromkeys(comparison.before.part, "")
     names = (

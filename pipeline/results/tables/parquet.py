@@ -146,7 +146,9 @@ def scan(run: Path, table: str) -> pl.LazyFrame:
         data = schemas.MIGRATIONS[step](table, data)
         there = data.collect_schema().names()
     later = {name: kind for name, kind in schemas.SCHEMAS[table].items() if name not in there}
-    return data.with_columns(pl.lit(None, dtype=kind).alias(name) for name, kind in later.items())
+    data = data.with_columns(pl.lit(None, dtype=kind).alias(name) for name, kind in later.items())
+    own = schemas.SCHEMAS[table]
+    return data.select(*own, *(name for name in there if name not in own))
 
 
 def read(run: Path, table: str, columns: Iterable[str] | None = None) -> pl.DataFrame:

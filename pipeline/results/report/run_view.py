@@ -1,6 +1,7 @@
 """The run of a report, read as far as it exists. What is missing is stated, not hidden.
 
-`compare` refuses an incomplete run (`compare.side`); a report shows it and names the gaps, because people look here to see what happened to a run.
+`compare` refuses an incomplete run (`compare.side`); a report shows it and names the gaps, because
+people look here to see what happened to a run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Pages as files: Jinja2 with autoescaping, data as JSON, scripts inlined, nothing from outside.
 
-Every page has a content security policy: only scripts with a listed hash run, and nothing is fetched. So a model's text can neither run nor call home, even if an escape were missing.
+Every page has a content security policy: only scripts with a listed hash run, and nothing is
+fetched. So a model's text can neither run nor call home, even if an escape were missing.
 """
 
 from __future__ import annotations

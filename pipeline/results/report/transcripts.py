@@ -169,7 +169,8 @@ class _Steps:
 def _step(row: tuple[Any, ...]) -> list[Any]:
     """[step, token, attribute, true, claimed, rendered, allowed, origin, oracle, ids, reason].
 
-    Claimed and rendered bytes are 0 if they equal the true ones, and None if they are not known (a server's). Missing values at the end are left out.
+    Claimed and rendered bytes are 0 if they equal the true ones, and None if they are not known (a
+    server's). Missing values at the end are left out.
     """
     *_, step, token, attribute, true, claimed, rendered, allowed, origin, oracle, ids, reason = row
     shown = visible(true, 200)

@@ -17,7 +17,7 @@ from ..vocab.sentencepiece.encoder import SpmEncoder
 from ..vocab.token_types import Attr
 from ..vocab.vocabulary import Vocabulary
 
-NO_SCHEME = "none of them"
+_NO_SCHEME = "none of them"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Placement:
             for scheme, encoder in self.encoders.items()
             if all(encoder.encode(text.encode()) == found for text, found in pairs)
         ]
-        return "|".join(fits) or NO_SCHEME
+        return "|".join(fits) or _NO_SCHEME
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The tokens as the file spells them."""

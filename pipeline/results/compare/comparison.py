@@ -14,10 +14,13 @@ from dataclasses import dataclass
 import polars as pl
 
 from ...model.errors import CompareError
+from ...model.verdicts import Change, RowChange
 from . import comparability, repeats, table_changes
 from .comparability import Difference
-from .pairing import STILL, WORSE, Change, classified, paired, with_tokens
+from .pairing import STILL, WORSE, classified, paired, with_tokens
 from .side import KEY, PARTS, Side
+
+_TABLES_WORSE = [RowChange.WORSE.value, RowChange.REMOVED.value]
 
 FAIL_ON = ("regression", "any_change", "never")
 
@@ -54,7 +57,7 @@ class Comparison:
     @property
     def n_tables_worse(self) -> int:
         """Findings in tables that count as worse."""
-        counted = ["worse"] if "cases" in self.allow else ["worse", "removed"]
+        counted = [RowChange.WORSE.value] if "cases" in self.allow else _TABLES_WORSE
         return self.tables.filter(pl.col("change").is_in(counted)).height
 
     @property
@@ -141,7 +144,7 @@ def _renamed(cells: pl.DataFrame, before: Side, after: Side) -> Iterator[str]:
             cells.filter(
                 (pl.col("change") == change) & ~pl.col(part).is_in(side.cells[part].implode())
             )
-            for change, side in (("removed", after), ("added", before))
+            for change, side in ((Change.REMOVED, after), (Change.ADDED, before))
         )
         lost, found = (
             {

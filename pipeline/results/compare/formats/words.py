@@ -8,10 +8,9 @@ from typing import Any
 
 import polars as pl
 
-from ....model.verdicts import Verdict
+from ....model.verdicts import Change, RowChange, Verdict
 from ....system.text import quoted, visible
 from ..comparison import Comparison
-from ..pairing import Change
 
 Row = dict[str, Any]
 
@@ -126,7 +125,9 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
 
 def worse(comparison: Comparison) -> list[Finding]:
     """The findings that count as worse."""
-    counted = ("worse",) if "cases" in comparison.allow else ("worse", "removed")
+    counted = (
+        {RowChange.WORSE} if "cases" in comparison.allow else {RowChange.WORSE, RowChange.REMOVED}
+    )
     return [finding for finding in findings(comparison) if finding.change in counted]
 
 

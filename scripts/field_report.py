@@ -250,7 +250,8 @@ def _cell(found: pl.DataFrame) -> str:
         Status.NOT_INSTALLED: "-",
         Status.BUILDER_REFUSED: "refused",
     }
-    return told.get(Status(row["status"]), row["status"])
+    status = Status(row["status"])
+    return told.get(status, status.value)
 
 
 def put(section: str, lines: list[str]) -> None:

@@ -10,15 +10,24 @@ On other systems a process must watch for this itself.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
+
+_HELD = 'read -r _ < /dev/fd/{} || exit 1; exec "$@"'
+"""Shell code that runs a command once the starter writes a line, or ends if the starter dies first.
+
+Without it, a starter that is killed between starting a process and `_kill_at_hang_up` would leave
+that process alive.
+"""
 
 HOME = Path(__file__).parent.parent
 """The folder of the `pipeline` package."""
@@ -76,13 +85,23 @@ def group(command: Sequence[str], **how: Any) -> Generator[subprocess.Popen[Any]
 
     `how` goes to `subprocess.Popen`. Raises OSError if the command cannot be started.
     """
+    _must_exist(command[0], how.get("env"))
     theirs, ours = os.pipe()
+    gate, opener = os.pipe()
     process: subprocess.Popen[Any] | None = None
     try:
-        process = subprocess.Popen(command, pass_fds=(theirs,), start_new_session=True, **how)
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _HELD.format(gate), "sh", *command],
+            pass_fds=(theirs, gate),
+            start_new_session=True,
+            **how,
+        )
         _kill_at_hang_up(theirs, process.pid)
+        os.write(opener, b"\n")
         yield process
     finally:
+        os.close(gate)
+        os.close(opener)
         if process is not None:
             kill(process)
             process.wait()
@@ -105,6 +124,12 @@ def kill(process: subprocess.Popen[Any]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         process.kill()
+
+
+def _must_exist(program: str, env: Mapping[str, str] | None) -> None:
+    path = (os.environ if env is None else env).get("PATH")
+    if shutil.which(program, path=path) is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
 
 
 def _kill_at_hang_up(end: int, head: int) -> None:

@@ -149,7 +149,7 @@ def test_a_run_has_one_name_in_every_command(
         assert TAKES[command].format("b") in capsys.readouterr().out
     for run, words in (
         ("none", f"There is no run 'none': neither in {results} (b, a) nor as a folder."),
-        ("baseline", "The baseline can only be the side before: before.run=baseline."),
+        ("baseline", "The baseline can only be the before side: before.run=baseline."),
     ):
         assert ask(results, run) == 2
         assert words in capsys.readouterr().err

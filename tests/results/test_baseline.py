@@ -173,6 +173,20 @@ def test_what_follows_the_formats_number_may_change(rest: str, tmp_path: Path, c
     assert gated(capsys, file, matrix())[0] == 0
 
 
+_SCHEMA = f"# schema {schemas.SCHEMA_VERSION}\n"
+
+
+@pytest.mark.parametrize("version", range(1, schemas.SCHEMA_VERSION + 1))
+def test_a_baseline_of_every_schema_version_is_read(
+    version: int, tmp_path: Path, capsys: Out
+) -> None:
+    """A cell's verdicts and keys have the same words in all of them."""
+    file = tmp_path / "baseline.txt"
+    assert saved(capsys, matrix(), file) == 0
+    file.write_text(file.read_text("utf-8").replace(_SCHEMA, f"# schema {version}\n"), "utf-8")
+    assert gated(capsys, file, matrix())[0] == 0
+
+
 NO_BASELINES: list[tuple[Callable[[str], str], str]] = [
     (lambda text: text[: text.rindex("ok")], "cut short or merged by hand"),
     (lambda text: text[:-12], "the file was cut short, or a merge left it"),
@@ -183,7 +197,7 @@ NO_BASELINES: list[tuple[Callable[[str], str], str]] = [
         lambda text: text.replace("format 1", "format x"),
         "does not begin with `# byte-exact baseline, format N`",
     ),
-    (lambda text: text.replace("# schema 1", "# schema 99"), "schema version 99"),
+    (lambda text: text.replace(_SCHEMA, "# schema 99\n"), "schema version 99"),
     (lambda text: text.replace("ok  ", "fine"), "unknown verdicts: ['fine']"),
     (lambda text: text + text.splitlines()[-1] + "\n", "cut short or merged by hand"),
     (lambda text: "", "does not begin with `# byte-exact baseline, format N`"),

@@ -133,7 +133,7 @@ def test_what_a_server_does_not_tell_is_not_called_wrong(tmp_path: Path) -> None
     unsaid = step(bad, 0, token=7, true=b" x", claimed=None, n_allowed=None, origin=None)
     made(tmp_path / "runs" / "a", {"cells": [bad], "steps": [unsaid]})
     site = reported(tmp_path / "runs")
-    assert "token 7 x ; what the engine took it for is not known" in text(site, "index.html")
+    assert "token 7 x ; its claimed bytes are not known" in text(site, "index.html")
     [page] = (site / "cells").iterdir()
     [one] = data(site, f"cells/{page.name}", "cells")
     assert one["steps"] == [[0, 7, "NORMAL", " x", None, 0, None, None]]

@@ -54,6 +54,25 @@ def test_a_server_ends_with_its_leash(tmp_path: Path) -> None:
     assert soon_dead(server)
 
 
+def test_nothing_runs_before_its_end_is_tied_to_its_starters(tmp_path: Path) -> None:
+    """A starter that was killed between `Popen` and `fcntl` left an orphan (seen under load)."""
+    said = tmp_path / "said"
+    code = (
+        "import os, signal, sys; from pipeline.system import processes\n"
+        "processes._kill_at_hang_up = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "with processes.group(['sh', '-c', f'echo ran > {sys.argv[1]}; sleep 600']): pass\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(said)], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    time.sleep(0.5)
+    assert not said.exists()
+
+
+def test_a_program_that_is_not_there_is_an_error_of_the_starter() -> None:
+    with pytest.raises(FileNotFoundError), processes.group(["no-such-program-anywhere"]):
+        pass
+
+
 def test_a_group_of_another_is_left_alone(tmp_path: Path) -> None:
     """The end of one group is no signal to its starter, nor to the starter's other groups."""
     code = (

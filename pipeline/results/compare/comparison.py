@@ -20,8 +20,6 @@ from .comparability import Difference
 from .pairing import STILL, WORSE, classified, paired, with_tokens
 from .side import KEY, PARTS, Side
 
-_TABLES_WORSE = [RowChange.WORSE.value, RowChange.REMOVED.value]
-
 FAIL_ON = ("regression", "any_change", "never")
 
 
@@ -57,8 +55,13 @@ class Comparison:
     @property
     def n_tables_worse(self) -> int:
         """Findings in tables that count as worse."""
-        counted = [RowChange.WORSE.value] if "cases" in self.allow else _TABLES_WORSE
-        return self.tables.filter(pl.col("change").is_in(counted)).height
+        return self.tables.filter(pl.col("change").is_in(self.worse_in_tables)).height
+
+    @property
+    def worse_in_tables(self) -> list[str]:
+        """The changes of a table's row that count as worse."""
+        removed = [] if "cases" in self.allow else [RowChange.REMOVED.value]
+        return [RowChange.WORSE.value, *removed]
 
     @property
     def n_changed(self) -> int:

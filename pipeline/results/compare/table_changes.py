@@ -175,9 +175,8 @@ def _table(
         rows = pairs.filter(pl.col(missing).is_null())
         if table in _FAULTS:
             rows = _values(rows, columns[0])
-        yield rows.with_columns(
-            change=pl.lit(change.value), column=pl.lit(columns[0] if columns else "")
-        )
+        column = pl.lit(columns[0] if columns else "")
+        yield rows.with_columns(change=pl.lit(change.value), column=column)
     both = pairs.filter(pl.col("there") & pl.col("there_after"))
     for name in columns:
         moved = both.filter(pl.col(name).ne_missing(pl.col(f"{name}_after")))
@@ -219,11 +218,9 @@ def _shaped(rows: pl.DataFrame, table: str, key: list[str]) -> pl.DataFrame:
         pl.col(name).bin.encode("hex") if kind == pl.Binary() else pl.col(name).cast(pl.String)
         for name, kind in rows.select(rest).schema.items()
     ]
-    joined = (
-        pl.concat_str(parts, separator="/", ignore_nulls=True)
-        if parts
-        else pl.lit(None, dtype=pl.String)
-    )
+    joined = pl.lit(None, dtype=pl.String)
+    if parts:
+        joined = pl.concat_str(parts, separator="/", ignore_nulls=True)
     rows = rows.with_columns(table=pl.lit(table), key=joined)
     return rows.select(
         (pl.col(name) if name in rows.columns else pl.lit(None).alias(name)).cast(kind)

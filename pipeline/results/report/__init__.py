@@ -1,8 +1,8 @@
 """The dashboard: tables and a comparison → a static site that opens from the file system.
 
-Pure rendering: it reads what `run` and `compare` wrote, judges nothing and changes nothing.
+It only renders: it reads what `run` and `compare` wrote. It judges and changes nothing.
 
-    run_view     the run, as far as it is there; what is missing, in words
+    run_view     the run as far as it exists, and what is missing
     verdict_looks, headline
                  verdicts as colours and shapes; the run in one sentence, what to do next
     transcripts  every cell with its steps, and where it is shown
@@ -34,7 +34,7 @@ from .transcripts import transcripts
 __all__ = ["build", "run_view", "sections"]
 
 _MARK = "byte-exact report"
-"""What the first page of a report says of itself; only a folder with it is written over."""
+"""Mark of the first page of a report. Only a folder with this mark is overwritten."""
 
 
 def build(
@@ -46,8 +46,8 @@ def build(
 ) -> list[Path]:
     """Write the site of a run into `out`, in the place of an earlier report; its files.
 
-    `results` is where the trend looks for runs; `known` has the names that the command line takes
-    (see `rerun`). Raises ReportError where `out` holds anything else than a report.
+    `results` is the folder in which the trend looks for runs. `known` are the names that the
+    command line accepts (see `rerun`). Raises ReportError if `out` holds anything but a report.
     """
     _replaceable(out)
     fresh = out.with_name(f".{out.name}.new")
@@ -57,7 +57,9 @@ def build(
         made = transcripts(run, Recipe.of(run.recorded("settings", "grammar", "suites"), known))
         shown = Shown(run, made, results, comparison)
         chosen = sections()
-        pages = [page for one in chosen for page in one.pages(shown)]  # may add to what is missing
+        pages = [
+            page for one in chosen for page in one.pages(shown)
+        ]  # reading may add to the notes
         site = Site(fresh, _common(run, chosen))
         written = [site.write(page).relative_to(fresh) for page in pages]
         shutil.rmtree(out, ignore_errors=True)
@@ -102,6 +104,6 @@ def _replaceable(out: Path) -> None:
         or _MARK not in first.read_text(encoding="utf-8", errors="replace")[:2000]
     ):
         raise ReportError(
-            f"{out} holds something else than a report, which would be lost. "
+            f"{out} holds something other than a report, which would be lost. "
             "Choose another folder with out=…."
         )

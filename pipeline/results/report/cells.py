@@ -68,7 +68,7 @@ def _pages(
 
 
 def _reproducers(run: Found) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The reproducers by tokenizer and builder; their texts escaped but for the line ends."""
+    """The reproducers by (tokenizer, builder); their texts are escaped, except for line ends."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in run.table("reproducers").iter_rows(named=True):
         shown = {

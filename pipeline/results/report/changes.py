@@ -1,4 +1,4 @@
-"""Before and after: what flipped first, then everything else that is not as it was."""
+"""The page "Before and after": flipped cells first, then every other change."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Changes:
 
 
 def _page(run: Found, made: Transcripts, comparison: Comparison | None) -> Page:
-    """`changes.html`; without a comparison it says how to ask for one."""
+    """`changes.html`; without a comparison it shows the commands that make one."""
     title = "Before and after"
     if comparison is None:
         empty: dict[str, Any] = {"comparison": None, "example": _example(run)}
@@ -114,7 +114,7 @@ def _rows(
 def _links(
     row: dict[str, Any], comparison: Comparison, run: Found, made: Transcripts
 ) -> Iterator[list[Any]]:
-    """[`before` or `after`, its file, its place in the file] where that side is the run shown."""
+    """[`before` or `after`, file, index in the file] if that side is the run of this report."""
     for end, side in (("before", comparison.before), ("after", comparison.after)):
         if side.folder is None or side.folder != run.folder:
             continue

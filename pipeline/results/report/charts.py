@@ -1,4 +1,4 @@
-"""The plots, as Vega-Lite by Altair; colours are the page's own, so that they follow its scheme."""
+"""The plots, as Vega-Lite by Altair. Their colours are the page's, light or dark as the page is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _INK = "currentColor"
 def damage(counts: pl.DataFrame) -> dict[str, Any]:
     """Wrong tokens by kind for each vocabulary and builder; (tokenizer, builder, damage, len).
 
-    Points on a logarithmic scale: two emptied tokens matter as much as 15,747 lost spaces.
+    The scale is logarithmic: two emptied tokens stay visible beside 15,747 lost spaces.
     """
     kinds = counts.group_by("damage").agg(pl.col("len").sum()).sort("len", descending=True)
     names = kinds["damage"].to_list()

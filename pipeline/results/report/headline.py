@@ -15,7 +15,7 @@ from .run_view import Found
 from .verdict_looks import Group, look
 
 _NAMED = 2
-"""Failing builders that the headline names."""
+"""Number of failing builders that the headline names."""
 
 _TOLD = (
     Verdict.TRUNCATED,
@@ -23,7 +23,7 @@ _TOLD = (
     Verdict.CHECKER_DISAGREES,
     Verdict.GRAMMAR_ERROR,
 )
-"""Verdicts that are no fault of a builder: each gets a sentence."""
+"""Verdicts that are no builder's fault; each gets its own sentence."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Step:
 
 
 def headline(run: Found) -> str:
-    """What the run says, in one sentence."""
+    """The result of the run in one sentence."""
     cells, tokenizers = run.cells, run.table("tokenizers")
     if not cells.height and (walks := replay.told(run.table("replay"))):
         return f"Replay: {walks}"
@@ -120,20 +120,20 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
     cells = run.cells
     if not run.name:
         yield Step(
-            "Make a run; its results land in the folder that was looked in.",
+            "Make a run; its results go into the folder that was searched.",
             "python -m pipeline run",
         )
         return
     if not run.manifest:
-        yield Step("Let the run finish or make it anew: what is cut short is no result.")
+        yield Step("Finish the run or start it again: an interrupted run is no result.")
     groups = {look(name).group for name in cells["verdict"].unique().to_list()}
     if Group.BROKEN in groups:
         yield Step(
-            "Open the first broken cell: its marked token is where the grammar was left.",
+            "Open the first broken cell: at its marked token the output leaves the grammar.",
             href="matrix.html",
         )
     if Group.DIED in groups:
-        yield Step("Native processes died or hung: the reason in each of those cells tells how.")
+        yield Step("Native processes died or hung: each of those cells gives the reason.")
     if run.table("tokens").height:
         yield Step(
             "Look at the wrong tokens by kind of damage: one fault in a builder shows as one kind.",
@@ -146,8 +146,8 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
         )
     if (wrong := _released_and_wrong(run)) or run.table("engine_findings").height:
         yield Step(
-            f"Look at the released libraries: {wrong} of their token tables are wrong, and what "
-            "their engines' own masks let in or lose stands beside them.",
+            f"Look at the released libraries: {wrong} of their token tables are wrong, and "
+            "the masks of their engines are listed on the same page.",
             href="field.html",
         )
     if n := run.table("reproducers").height:

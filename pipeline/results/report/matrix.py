@@ -64,7 +64,7 @@ def _rows(
 ) -> Iterator[list[Any]]:
     """[target, model, tokenizer, suite, case, [verdict, cause, file] or 0 for each builder].
 
-    Names and causes by number; the worst rows first.
+    Names and causes are numbers into shared lists; the worst rows come first.
     """
     found: dict[Name, dict[str, tuple[str, str]]] = {}
     for row in cells.iter_rows(named=True):

@@ -67,7 +67,7 @@ def _bar(cells: pl.DataFrame, builder: str) -> dict[str, Any]:
 
 
 def _culprits(run: Found, made: Transcripts) -> list[dict[str, Any]]:
-    """The tokens on which grammars were left or constraints lost, by how many cells each broke."""
+    """Tokens at which an output left its grammar or a constraint was lost, by number of cells."""
     broken = run.cells.with_columns(step=pl.coalesce("culprit_step", "lost_at_step")).filter(
         (pl.col("verdict") != Verdict.OK) & pl.col("step").is_not_null()
     )
@@ -114,7 +114,7 @@ def _worst(cells: pl.DataFrame, made: Transcripts) -> list[dict[str, Any]]:
 
 
 def _grids(run: Found) -> list[dict[str, Any]]:
-    """The tables of the console, each with what is said where it is empty."""
+    """The tables of the console, each with the text for an empty one."""
     cells, tokenizers, states = run.cells, run.table("tokenizers"), run.table("states")
     extra = [
         _grid(title, "", rows, "")
@@ -161,7 +161,7 @@ def _grid(title: str, note: str, rows: list[list[str]], empty: str) -> dict[str,
 
 
 def _facts(run: Found) -> list[tuple[str, str]]:
-    """What was run and with what, as the closing record says."""
+    """What was run and with which versions, from the manifest."""
     record, cells = run.manifest, run.cells
     versions, volatile = run.recorded("versions"), run.recorded("volatile")
     named = {

@@ -1,6 +1,6 @@
 """Builders in the field: what each release makes of each vocabulary, and engines' own masks.
 
-Every fault stands with the smallest mask that shows it, as a file and as a command.
+Every fault is shown with the smallest mask that shows it, as a file and as a command.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _page(run: Found) -> Page:
 
 
 class _Shown:
-    """The reproducers that fit the page, each with a place of its own to link to."""
+    """The reproducers that fit the page, each with an anchor."""
 
     def __init__(self, run: Found) -> None:
         self.kept: list[dict[str, Any]] = []
@@ -84,7 +84,7 @@ class _Shown:
                 self.kept.append(one)
 
     def place(self, file: str | None) -> int | None:
-        """Where a reproducer stands; None where it does not."""
+        """The anchor of a reproducer; None if it does not fit the page."""
         return None if file is None else self._places.get(file)
 
 
@@ -102,7 +102,7 @@ def _reproducer(row: dict[str, Any], who: str) -> dict[str, Any]:
 
 
 def lines(text: str | None) -> str:
-    """A text of several lines, escaped but for their ends."""
+    """A text of several lines, escaped except for line ends."""
     return "\n".join(visible(line, 2_000) for line in (text or "").split("\n"))
 
 
@@ -118,7 +118,7 @@ def _grid(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _release(version: object, status: str) -> str:
-    """Without a release it is a builder of our own, or there was none to ask."""
+    """For a builder without a release: our own, or one whose release is not known."""
     if isinstance(version, str):
         return visible(version, 40)
     return "ours" if status == Status.OK else "not known"

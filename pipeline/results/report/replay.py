@@ -1,4 +1,4 @@
-"""The replay: under each builder how many walks came out right, and every one that did not."""
+"""The replay: how many walks were right under each builder, and every walk that was not."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _page(run: Found) -> Page:
 
 
 def told(replay: pl.DataFrame) -> str:
-    """What became of the walks, in one sentence; empty where there were none."""
+    """The result of the walks in one sentence; empty if there were none."""
     walked = replay.filter(pl.col("split").is_not_null())
     said: list[str] = []
     for builder in replay["builder"].unique().sort().to_list():
@@ -68,7 +68,7 @@ def told(replay: pl.DataFrame) -> str:
 
 
 def _failed(replay: pl.DataFrame) -> pl.DataFrame:
-    """What did not come out right, the builders' faults first."""
+    """The walks that were not right, faults of builders first."""
     blame = pl.col("cause").replace_strict(_BLAME, range(len(_BLAME)), default=len(_BLAME))
     return replay.filter(pl.col("verdict") != InstanceVerdict.OK).sort(blame, maintain_order=True)
 
@@ -76,7 +76,7 @@ def _failed(replay: pl.DataFrame) -> pl.DataFrame:
 def _rows(failed: pl.DataFrame, shared: Index) -> Iterator[list[Any]]:
     """[tokenizer, builder, schema, instance, split, verdict, cause, reason, token, true, claimed].
 
-    Texts by number; token and bytes 0 where no token is to blame.
+    Texts are numbers into a shared list; token and bytes are 0 if no token is at fault.
     """
     for row in failed.iter_rows(named=True):
         names = ("tokenizer", "builder", "schema", "instance", "split", "verdict", "cause")

@@ -1,4 +1,4 @@
-"""Rows that fit a page: the first so many, and how many were left out, which the page says."""
+"""Rows that fit a page, and how many are left out, which the page says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Rows:
     """Rows as JSON text, encoded once."""
 
     def __init__(self, rows: Iterable[Any], room: int = ROOM) -> None:
-        """Take rows, the most telling first, as long as there is room."""
+        """Take rows in their order, most important first, until the page is full."""
         kept: list[str] = []
         size = 0
         self.left_out = 0

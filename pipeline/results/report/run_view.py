@@ -1,7 +1,7 @@
-"""The run that a report is about, read as far as it is there; what is missing is said, not hidden.
+"""The run of a report, read as far as it exists. What is missing is stated, not hidden.
 
-Comparing refuses what is not whole (`compare.side`); a report shows it with the gaps named, because
-people look here to see what became of a run.
+`compare` refuses an incomplete run (`compare.side`); a report shows it and names the gaps, because
+people look here to see what happened to a run.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from ...system.text import visible
 from ..tables import parquet, run_folder, schemas
 
 REPEAT = "repeat"
-"""The column of `cells` that tells sampled repeats apart, where there are any."""
+"""The column of `cells` that distinguishes sampled repeats."""
 
 
 @dataclass
 class Found:
-    """A run, or what is left of one."""
+    """A run, or the part of it that exists."""
 
     name: str
-    """The folder's name; empty where there is no run at all."""
+    """Name of the folder; empty if there is no run."""
     folder: Path | None
-    """Where the tables are read from."""
+    """Folder from which the tables are read."""
     manifest: dict[str, Any] = field(default_factory=dict[str, Any])
-    """The closing record; empty where the run was not closed."""
+    """The manifest; empty if the run has none."""
     notes: list[str] = field(default_factory=list[str])
     """What is missing, for every page."""
     _read: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])
 
     def table(self, name: str) -> pl.DataFrame:
-        """A table; without rows where it is not there or cannot be read, which `notes` then say."""
+        """A table; empty if it is missing or cannot be read, and then `notes` say so."""
         if name not in self._read:
             self._read[name] = self._table(name)
         return self._read[name]
@@ -50,7 +50,9 @@ class Found:
             return pl.DataFrame(schema=schemas.SCHEMAS[name])
         rows = self.recorded("rows")
         if self.manifest and name not in rows:
-            return pl.DataFrame(schema=schemas.SCHEMAS[name])  # made before there was such a table
+            return pl.DataFrame(
+                schema=schemas.SCHEMAS[name]
+            )  # made by a version without that table
         try:
             found = parquet.read(self.folder, name)
         except TablesError as error:
@@ -84,10 +86,9 @@ class Found:
 
 @contextmanager
 def opened(run: str, results: Path) -> Generator[Found]:
-    """The run by its name, folder or `latest`; raises ConfigError where a named one is not there.
+    """The run by name, folder or `latest`. Raises ConfigError if a named run does not exist.
 
-    A run without its closing record is read from its parts, merged for the while in a temporary
-    folder by the one path that merges parts.
+    A run without a manifest is read from its parts, which are merged into a temporary folder.
     """
     try:
         folder = run_folder.find(run, results)
@@ -118,7 +119,7 @@ def opened(run: str, results: Path) -> Generator[Found]:
 
 
 def _unclosed(record: Path) -> list[str]:
-    """What is wrong with the closing record, if anything is."""
+    """What is wrong with the manifest, or None."""
     try:
         run_folder.closed(record.parent)
     except CompareError as error:

@@ -1,8 +1,7 @@
 """Pages as files: Jinja2 with autoescaping, data as JSON, scripts inlined, nothing from outside.
 
-Every page carries a content security policy that lets only the scripts run whose hashes it names
-and lets nothing be fetched. So a text of a model can neither run nor call home, be it that an
-escape were missed.
+Every page has a content security policy: only scripts with a listed hash run, and nothing is
+fetched. So a model's text can neither run nor call home, even if an escape were missing.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _POLICY = (
     "img-src data:; style-src 'unsafe-inline'; script-src {}"
 )
 TABLE, CHART = "table", "chart"
-"""The libraries a page may ask for."""
+"""The libraries that a page can use."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +42,13 @@ class Page:
     template: str
     title: str
     values: Mapping[str, Any]
-    """What the template is filled with."""
+    """The values of the template."""
     script: str | None = None
     """The page's own script in `templates/`, without its suffix."""
     needs: tuple[str, ...] = field(default=())
     """`TABLE`, `CHART`."""
     section: str = ""
-    """The entry of the navigation that it belongs to; its own file where empty."""
+    """File of the navigation entry that it belongs to; empty for its own."""
 
 
 def embedded(json_text: str) -> Markup:
@@ -80,7 +79,7 @@ class Site:
         self._common = common
 
     def write(self, page: Page) -> Path:
-        """Render one page; the file."""
+        """Render one page; returns its path."""
         depth = page.file.count("/")
         scripts = [*_libraries(page.needs), _own("base")]
         if page.script is not None:
@@ -145,7 +144,7 @@ def _chart() -> str:
 
 
 def _inline(script: str) -> str:
-    """A script that can stand in a page: no `</script` or `<!--` in its text ends or hides it."""
+    """A script made safe for a page: no `</script` or `<!--` in its text can end or hide it."""
     return re.sub(r"<(?=/script|!--)", r"\\x3c", script, flags=re.IGNORECASE)
 
 

@@ -66,7 +66,7 @@ def _pages(run: Found) -> Iterator[Page]:
 
 
 def _list(tokenizer: str, path: str, tokens: pl.DataFrame) -> Page:
-    """The wrong tokens of one vocabulary; the builders that get one wrong alike share a row."""
+    """The wrong tokens of one vocabulary; builders with the same wrong bytes share a row."""
     builders = tokens["builder"].unique().sort().to_list()
     by = [name for name in _BY if name in tokens.columns]
     wrong = tokens.group_by(by, maintain_order=True).agg(pl.col("builder"))
@@ -100,7 +100,7 @@ def _list(tokenizer: str, path: str, tokens: pl.DataFrame) -> Page:
 
 
 def _notable(run: Found) -> list[dict[str, Any]]:
-    """Builders whose table is wrong in other ways than its bytes, or was not built."""
+    """Builders whose table is wrong in something other than bytes, or was not built."""
     found: list[dict[str, Any]] = []
     for row in run.table("tokenizers").iter_rows(named=True):
         said: list[str] = []

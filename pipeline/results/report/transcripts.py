@@ -48,7 +48,7 @@ _FACTS = (
 
 
 class Name(NamedTuple):
-    """Which cell it is, but for the builder."""
+    """Names that identify a cell, without its builder."""
 
     target: str
     model: str
@@ -90,7 +90,7 @@ def name_of(row: Mapping[str, Any]) -> Name:
 
 
 def _fragment(name: Name) -> str:
-    """A cell within its file; the scripts make the same of it."""
+    """The URL fragment of a cell within its file; the scripts compute the same."""
     case = label(name)
     return re.sub(
         r"[^\w.-]", lambda m: "".join(f"%{b:02X}" for b in m[0].encode()), case, flags=re.A
@@ -127,7 +127,7 @@ def transcripts(run: Found, recipe: Recipe) -> Transcripts:
 
 
 def _path(about: _Row, part: int, used: set[str]) -> str:
-    """A file name that people can read and every file system takes, each once."""
+    """A unique, readable file name that every file system accepts."""
     words = [about["tokenizer"], about["suite"], about["builder"]]
     readable = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "_", word)[:40].strip("._") for word in words)
     digest = hashlib.sha256(dumped([*about.values()]).encode()).hexdigest()[:8]
@@ -138,7 +138,7 @@ def _path(about: _Row, part: int, used: set[str]) -> str:
 
 
 class _Steps:
-    """The steps of each cell with what the oracle found, met in the order of the cells."""
+    """The steps of each cell with the verdicts of the oracle, in the order of the cells."""
 
     def __init__(self, run: Found) -> None:
         steps = run.table("steps")
@@ -148,7 +148,7 @@ class _Steps:
             *names,
             *(pl.col(column).alias(f"oracle_{column}") for column in ("verdict", "ids", "reason")),
         )
-        repeat = pl.concat_str(pl.lit("#"), REPEAT)  # as a request is told from its like
+        repeat = pl.concat_str(pl.lit("#"), REPEAT)  # as in `Request.identity`
         steps = steps.with_columns(
             grammar=pl.concat_str("suite", "case", separator="/"),
             walk=pl.concat_str(pl.lit("generate/"), "model", repeat.fill_null("")),
@@ -162,15 +162,15 @@ class _Steps:
             self._of[key] = [_step(row) for row in group]
 
     def of(self, row: _Row) -> list[list[Any]]:
-        """The steps of a cell, of this repeat of it."""
+        """The steps of this repeat of a cell."""
         return self._of.get((row["cell_key"], row[REPEAT]), [])
 
 
 def _step(row: tuple[Any, ...]) -> list[Any]:
     """[step, token, attribute, true, claimed, rendered, allowed, origin, oracle, ids, reason].
 
-    0 for claimed or rendered bytes that are the true ones, None for those that nobody told (a
-    server's); shortened from the end where it can be.
+    Claimed and rendered bytes are 0 if they equal the true ones, and None if they are not known (a
+    server's). Missing values at the end are left out.
     """
     *_, step, token, attribute, true, claimed, rendered, allowed, origin, oracle, ids, reason = row
     shown = visible(true, 200)

@@ -33,7 +33,7 @@ class Told:
 
     @property
     def versions(self) -> str:
-        """What the runs are grouped by."""
+        """The versions by which runs are grouped."""
         return f"llama-cpp-python {self.llama_cpp}, llguidance {self.llguidance}"
 
 
@@ -81,7 +81,7 @@ def _page(results: Path) -> Page:
 
 
 def _runs(results: Path) -> tuple[list[Told], list[str]]:
-    """The finished runs by when they ended, and what is said of those that cannot be read."""
+    """The finished runs by end time, and a message for each that cannot be read."""
     told: list[Told] = []
     unread: list[str] = []
     for folder in run_folder.runs(results):
@@ -92,7 +92,7 @@ def _runs(results: Path) -> tuple[list[Told], list[str]]:
             told.append(_told(folder.name, manifest, counts))
         except (CompareError, TablesError) as error:
             unread.append(str(error).replace(str(folder), folder.name))
-        except (ValueError, AttributeError) as error:  # a manifest or a verdict of no known kind
+        except (ValueError, AttributeError) as error:  # an unknown kind of manifest or verdict
             unread.append(f"{folder.name} cannot be counted: {error}")
     told.sort(key=lambda run: (run.finished, run.run))
     return told, unread

@@ -1,6 +1,6 @@
-"""How a verdict looks and what is said of it: a group with a colour, a symbol, a meaning, advice.
+"""How a verdict is shown: its group with a colour, a symbol, a meaning and advice.
 
-Five groups, five shapes: nothing is told by colour alone. The colours are in
+There are five groups with five shapes, so that nothing depends on colour alone. The colours are in
 `templates/report.css`, under the names of the groups.
 """
 
@@ -13,7 +13,7 @@ from ...model.verdicts import BADNESS, Verdict
 
 
 class Group(StrEnum):
-    """What kind of outcome it is, the worst first; the names are CSS classes."""
+    """Kinds of outcomes, worst first; the values are CSS classes."""
 
     BROKEN = "broken"
     DIED = "died"

@@ -103,8 +103,8 @@ def of_another_schema(part: Path, job: dict[str, Any]) -> str | None:
         return None
     return (
         f"{part} has rows of schema version {version}, and this byte-exact writes version "
-        f"{schemas.SCHEMA_VERSION}. Finish the run with the release that began it, or start it anew "
-        "under another run.name."
+        f"{schemas.SCHEMA_VERSION}. Finish the run with the release that began it, or start it "
+        "anew under another run.name."
     )
 
 
@@ -165,10 +165,10 @@ def scan(run: Path, table: str) -> pl.LazyFrame:
     for step in range(version, schemas.SCHEMA_VERSION):
         data = schemas.MIGRATIONS[step](table, data)
         there = data.collect_schema().names()
-    return data.select(
-        pl.col(name) if name in there else pl.lit(None, dtype=kind).alias(name)
-        for name, kind in schemas.SCHEMAS[table].items()
-    )
+    later = {name: kind for name, kind in schemas.SCHEMAS[table].items() if name not in there}
+    data = data.with_columns(pl.lit(None, dtype=kind).alias(name) for name, kind in later.items())
+    own = schemas.SCHEMAS[table]
+    return data.select(*own, *(name for name in there if name not in own))
 
 
 def read(run: Path, table: str, columns: Iterable[str] | None = None) -> pl.DataFrame:

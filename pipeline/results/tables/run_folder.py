@@ -34,7 +34,7 @@ def find(run: str, results_dir: Path, *, unfinished: bool = False) -> Path:
         return _latest(results_dir, unfinished)
     if run == BASELINE:
         raise ConfigError(
-            "The baseline can only be the side before: before.run=baseline. A run of that name is "
+            "The baseline can only be the before side: before.run=baseline. A run of that name is "
             f"given as a folder: {results_dir / run}."
         )
     for folder in (results_dir / run, Path(run)):

@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from ....model.verdicts import Change, RowChange, Verdict
+from ....model.names import IN_PROCESS
+from ....model.verdicts import Change, Verdict
 from ....system.text import quoted, visible
 from ..comparison import Comparison
 
@@ -19,7 +20,7 @@ _EXAMPLES = 3
 
 def place(row: Row, comparison: Comparison) -> str:
     """Which cell it is, but for the part that is compared."""
-    target = "" if row["target"] == "inprocess" else row["target"]
+    target = "" if row["target"] == IN_PROCESS else row["target"]
     parts = {"target": target, "builder": row["builder"]}
     parts |= dict.fromkeys(comparison.before.part, "")
     names = (
@@ -125,9 +126,7 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
 
 def worse(comparison: Comparison) -> list[Finding]:
     """The findings that count as worse."""
-    counted = (
-        {RowChange.WORSE} if "cases" in comparison.allow else {RowChange.WORSE, RowChange.REMOVED}
-    )
+    counted = comparison.worse_in_tables
     return [finding for finding in findings(comparison) if finding.change in counted]
 
 

@@ -46,7 +46,7 @@ page.fill = (node, text, other) => {
     append(node, parts);
   } else {
     const against = units(other);
-    // From the end first: what a builder loses most often stands at the beginning.
+    // From the end first: builders most often lose the beginning.
     let start = 0;
     let end = 0;
     const least = Math.min(parts.length, against.length);
@@ -73,7 +73,7 @@ page.verdict = (name, href) => {
   return page.element(href ? "a" : "span", properties, shape, " ", page.words(name));
 };
 
-// Text for where DataTables takes markup: titles, and what it searches.
+// Plain text where DataTables expects markup: titles, and search keys.
 page.escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
 // A table over rows; every cell is made as a node, never as markup.
@@ -132,7 +132,7 @@ document.addEventListener("click", async ({ target }) => {
     target.textContent = "Copied";
     setTimeout(() => (target.textContent = "Copy"), 1500);
   } catch {
-    getSelection().selectAllChildren(source); // a browser that lets no page write there
+    getSelection().selectAllChildren(source); // the browser allows no clipboard access
   }
 });
 

@@ -1,4 +1,4 @@
-// One cell at a time: what came out, step by step, and how to make it again.
+// One cell at a time: its output, its steps, and the command that repeats it.
 
 const { page } = globalThis;
 const cells = page.data("cells");

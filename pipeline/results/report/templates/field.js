@@ -20,7 +20,7 @@ const shown = (proof) => {
   return node;
 };
 
-// The bytes of the first id: as they are, and as the library has them.
+// The bytes of the first id: true, and as the library claims them.
 const bytes = (proof) => {
   const [, , , , truth, claimed] = proof || [];
   if (truth === undefined || truth === null) return document.createTextNode("");
@@ -103,6 +103,6 @@ const open = () => {
 };
 addEventListener("hashchange", open);
 document.addEventListener("click", ({ target }) => {
-  if (target.matches("a") && target.getAttribute("href") === location.hash) open(); // the same once more
+  if (target.matches("a") && target.getAttribute("href") === location.hash) open(); // the same link again
 });
 open();

@@ -1,4 +1,4 @@
-// The walks that did not come out right.
+// The walks that were not right.
 
 if (document.getElementById("rows")) start();
 

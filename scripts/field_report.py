@@ -28,6 +28,7 @@ import polars as pl
 from pipeline.engines import builders
 from pipeline.engines.libraries import engines
 from pipeline.engines.libraries.package import Package
+from pipeline.model.verdicts import Status
 from pipeline.results.tables import parquet, schemas
 from pipeline.results.tables.released import known_engine, links
 from pipeline.runs.parent import collect
@@ -110,7 +111,7 @@ def together(folders: Iterable[Path], not_here: Iterable[str], out: Path) -> pl.
     tokenizers = rows["tokenizer"].unique(maintain_order=True).sort()
     missing = pl.DataFrame(
         [
-            {"builder": name, "tokenizer": tokenizer, "status": "not_installed"}
+            {"builder": name, "tokenizer": tokenizer, "status": Status.NOT_INSTALLED.value}
             for name in not_here
             for tokenizer in tokenizers
         ],
@@ -158,10 +159,10 @@ def markdown(rows: pl.DataFrame) -> Iterator[str]:
     yield "| --- | --- |" + " --: |" * len(tokenizers)
     for (name, version), group in rows.group_by(["builder", "version"], maintain_order=True):
         cells = [_cell(group.filter(tokenizer=one)) for one in tokenizers]
-        missing = (group["status"] == "not_installed").all()
+        missing = (group["status"] == Status.NOT_INSTALLED).all()
         release = "not installed" if missing else version or "ours"
         yield f"| {name} | {release} | {' | '.join(cells)} |"
-    refused = rows.filter(pl.col("status") == "builder_refused")
+    refused = rows.filter(pl.col("status") == Status.BUILDER_REFUSED)
     if refused.height:
         yield from ("", "Refusals, with the builder's message:", "")
         for row in refused.iter_rows(named=True):
@@ -244,9 +245,13 @@ def _cell(found: pl.DataFrame) -> str:
     if not found.height:
         return ""
     row = found.row(0, named=True)
-    status: str = row["status"]
-    told = {"ok": f"{row['n_wrong']}", "not_installed": "-", "builder_refused": "refused"}
-    return told.get(status, status)
+    told = {
+        Status.OK: f"{row['n_wrong']}",
+        Status.NOT_INSTALLED: "-",
+        Status.BUILDER_REFUSED: "refused",
+    }
+    status = Status(row["status"])
+    return told.get(status, status.value)
 
 
 def put(section: str, lines: list[str]) -> None:

@@ -34,18 +34,24 @@ BADNESS: dict[Verdict, int] = {verdict: len(Verdict) - i for i, verdict in enume
 
 
 class Cause(StrEnum):
-    """Where the fault of a cell lies."""
+    """Where the fault of an outcome lies."""
 
     BYTES = "bytes"
+    """The builder claims wrong bytes for a token."""
     TOKENIZE = "tokenize"
+    """The builder's tokenization gives other tokens than the text needs."""
     SPECIAL = "special"
+    """A special token or an end is treated as what it is not."""
     VOCABULARY = "vocabulary"
+    """The file, or no token of it can go on."""
     GRAMMAR = "grammar"
     ENGINE = "engine"
     RUNTIME = "runtime"
+    """The process, or the server, that runs the model."""
     BUILDER = "builder"
     """The token table or its tokenization, where it is not known which of the two."""
     NONE = "none"
+    """There is no fault, or it is nobody's here."""
     UNKNOWN = "unknown"
 
 
@@ -99,8 +105,13 @@ class Status(StrEnum):
 
     OK = "ok"
     GRAMMAR_ERROR = "grammar_error"
+    """The grammar does not compile under this engine."""
     BUILDER_REFUSED = "builder_refused"
+    """A builder makes no table of the vocabulary, or an engine cannot be had for it."""
     LOAD_REFUSED = "load_refused"
+    """The file of the model or the vocabulary cannot be used."""
+    NOT_INSTALLED = "not_installed"
+    """The package of a released builder is not there; only where many are looked at."""
     CRASHED = "crashed"
     TIMEOUT = "timeout"
 
@@ -278,19 +289,19 @@ class Split(StrEnum):
     """The longest token at each place."""
     RANDOM = "random"
     RANDOM_2 = "random_2"
-    WHOLE = ""
-    """No text: the row is of a whole schema."""
+    """A second random split."""
 
 
 class InstanceVerdict(StrEnum):
-    """Outcome of a text in one split, or of a whole schema that no instance was tried on."""
+    """Outcome of a text in one split, or of a whole schema of which no text was tried."""
 
     OK = "ok"
     VALID_REFUSED = "valid_refused"
     INVALID_ACCEPTED = "invalid_accepted"
     NO_STOP = "no_stop"
     """Accepted, and no id is allowed on which the runtime stops."""
-    COMPILE_REFUSED = "compile_refused"
+    GRAMMAR_ERROR = "grammar_error"
+    """The schema does not compile under this builder."""
     LIMIT = "limit"
     """A mask could not be computed: the engine reached a limit of its own."""
     TIMEOUT = "timeout"
@@ -326,3 +337,27 @@ class Origin(StrEnum):
     """The one token that the grammar and the builder's tokenization left."""
     UNCONSTRAINED = "unconstrained"
     """The likeliest of all: the constraint was lost before."""
+
+
+class Change(StrEnum):
+    """What became of a cell from one run to another, the worst first."""
+
+    REGRESSED = "regressed"
+    FAILURE_WORSE = "failure_worse"
+    REMOVED = "removed"
+    ADDED = "added"
+    FAILURE_BETTER = "failure_better"
+    FIXED = "fixed"
+    STILL_FAILING = "still_failing"
+    STILL_PASSING = "still_passing"
+
+
+class RowChange(StrEnum):
+    """What became of a row of another table from one run to another, the worst first."""
+
+    WORSE = "worse"
+    REMOVED = "removed"
+    CHANGED = "changed"
+    """Neither better nor worse."""
+    ADDED = "added"
+    BETTER = "better"

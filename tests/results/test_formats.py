@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from pipeline.cli import compare
+from pipeline.model.verdicts import Change
 from pipeline.results.compare import comparison, pairing
 from pipeline.results.compare.formats import github, junit, markdown
-from pipeline.results.compare.pairing import Change
 from pipeline.results.compare.repeats import mcnemar, wilson
 from pipeline.results.compare.side import Asked, load
 from pipeline.system.text import visible

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from ...model.errors import CompareError
+from ...model.verdicts import Change, RowChange
 from . import comparability, repeats, table_changes
 from .comparability import Difference
-from .pairing import STILL, WORSE, Change, classified, paired, with_tokens
+from .pairing import STILL, WORSE, classified, paired, with_tokens
 from .side import KEY, PARTS, Side
 
 FAIL_ON = ("regression", "any_change", "never")
@@ -54,8 +55,13 @@ class Comparison:
     @property
     def n_tables_worse(self) -> int:
         """Findings in tables that count as worse."""
-        counted = ["worse"] if "cases" in self.allow else ["worse", "removed"]
-        return self.tables.filter(pl.col("change").is_in(counted)).height
+        return self.tables.filter(pl.col("change").is_in(self.worse_in_tables)).height
+
+    @property
+    def worse_in_tables(self) -> list[str]:
+        """The changes of a table's row that count as worse."""
+        removed = [] if "cases" in self.allow else [RowChange.REMOVED.value]
+        return [RowChange.WORSE.value, *removed]
 
     @property
     def n_changed(self) -> int:
@@ -141,7 +147,7 @@ def _renamed(cells: pl.DataFrame, before: Side, after: Side) -> Iterator[str]:
             cells.filter(
                 (pl.col("change") == change) & ~pl.col(part).is_in(side.cells[part].implode())
             )
-            for change, side in (("removed", after), ("added", before))
+            for change, side in ((Change.REMOVED, after), (Change.ADDED, before))
         )
         lost, found = (
             {

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import polars as pl
 
-from ...model.verdicts import BADNESS, Verdict
+from ...model.verdicts import BADNESS, Change, Verdict
 from ..tables import parquet
 from .side import KEY, PARTS, Side
-
-
-class Change(StrEnum):
-    """What became of a cell, the worst first."""
-
-    REGRESSED = "regressed"
-    FAILURE_WORSE = "failure_worse"
-    REMOVED = "removed"
-    ADDED = "added"
-    FAILURE_BETTER = "failure_better"
-    FIXED = "fixed"
-    STILL_FAILING = "still_failing"
-    STILL_PASSING = "still_passing"
-
 
 WORSE = (Change.REGRESSED, Change.FAILURE_WORSE, Change.REMOVED)
 STILL = (Change.STILL_FAILING, Change.STILL_PASSING)
@@ -66,7 +50,11 @@ def classified(pairs: pl.DataFrame) -> pl.DataFrame:
         .when(now.is_null())
         .then(pl.lit(Change.REMOVED.value))
         .when(now == _OK)
-        .then(pl.when(was == _OK).then(pl.lit("still_passing")).otherwise(pl.lit("fixed")))
+        .then(
+            pl.when(was == _OK)
+            .then(pl.lit(Change.STILL_PASSING.value))
+            .otherwise(pl.lit(Change.FIXED.value))
+        )
         .when(was == _OK)
         .then(pl.lit(Change.REGRESSED.value))
         .when(bad_now > bad_was)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ...model.verdicts import Verdict
+from ...model.verdicts import Change, Verdict
 
 _Z = 1.959963984540054
 """The 97.5th percentile of the normal distribution: intervals of 95 %."""
@@ -91,6 +91,6 @@ def _rate(scope: str, pairs: pl.DataFrame) -> Rate:
         pairs=pairs.height,
         ok_before=pairs.filter(verdict_before=Verdict.OK).height,
         ok_after=pairs.filter(verdict_after=Verdict.OK).height,
-        regressed=pairs.filter(change="regressed").height,
-        fixed=pairs.filter(change="fixed").height,
+        regressed=pairs.filter(change=Change.REGRESSED).height,
+        fixed=pairs.filter(change=Change.FIXED).height,
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from ...model.names import IN_PROCESS
-from ...model.verdicts import Status, Tokenization, TokenizeMode, Verdict
+from ...model.verdicts import RowChange, Status, Tokenization, TokenizeMode, Verdict
 from ..tables import schemas
 from .side import PARTS, Side
 
@@ -28,8 +28,8 @@ _SCHEMA: dict[str, pl.DataType] = {
     "before": pl.Binary(),
     "after": pl.Binary(),
 }
-"""One row a finding. `change`: worse, removed, changed, added, better. `before`, `after`: the
-values, as UTF-8 where they are no bytes."""
+"""One row a finding. `change`: a `RowChange`. `before`, `after`: the values, as UTF-8 where they
+are no bytes."""
 
 _FAULTS = {"tokens"}
 """Tables in which a row's presence is the fault."""
@@ -41,7 +41,10 @@ _OF_TEXTS = ("replay",)
 """Tables that hold no ids: other vocabularies are no hindrance. What they were given is compared
 by `comparability`."""
 
-_IDS = {"bad_ids": ("worse", "better"), "allowed_ids": ("changed", "changed")}
+_IDS = {
+    "bad_ids": (RowChange.WORSE, RowChange.BETTER),
+    "allowed_ids": (RowChange.CHANGED, RowChange.CHANGED),
+}
 """For id-list columns: how to classify an added and a removed id."""
 
 _GOOD = {
@@ -64,7 +67,10 @@ them: where two masks differ, two walks go different ways."""
 
 _NOT_COMPARED = ("vocab_hash", "table_hash", "grammar", "reason", "true", "attribute")
 
-_ORDER = {"worse": 0, "removed": 1, "changed": 2, "added": 3, "better": 4}
+_ORDER = {change.value: place for place, change in enumerate(RowChange)}
+
+
+_CHANGED = pl.lit(RowChange.CHANGED.value)
 
 
 def changes(before: Side, after: Side) -> tuple[pl.DataFrame, list[str]]:
@@ -150,7 +156,7 @@ def _table(
             each = [rows.explode("token").drop_nulls("token") for rows in on_both]
             for rows, less, change in ((each[1], each[0], came), (each[0], each[1], went)):
                 gone = rows.join(less, on=[*key, "token"], how="anti")
-                yield gone.with_columns(change=pl.lit(change), column=pl.lit(ids))
+                yield gone.with_columns(change=pl.lit(change.value), column=pl.lit(ids))
     columns = _SHOWN.get(table) or [
         name
         for name, kind in was.schema.items()
@@ -162,12 +168,15 @@ def _table(
     left, right = (rows.select(*key, *carried, *columns, there=pl.lit(True)) for rows in (was, now))
     pairs = left.join(right, on=key, how="full", coalesce=True, suffix="_after", nulls_equal=True)
     pairs = pairs.with_columns(pl.coalesce(name, f"{name}_after") for name in carried)
-    came, went = ("worse", "better") if table in _FAULTS else ("added", "removed")
+    came, went = RowChange.ADDED, RowChange.REMOVED
+    if table in _FAULTS:
+        came, went = RowChange.WORSE, RowChange.BETTER
     for change, missing in ((came, "there"), (went, "there_after")):
         rows = pairs.filter(pl.col(missing).is_null())
         if table in _FAULTS:
             rows = _values(rows, columns[0])
-        yield rows.with_columns(change=pl.lit(change), column=pl.lit(columns[0] if columns else ""))
+        column = pl.lit(columns[0] if columns else "")
+        yield rows.with_columns(change=pl.lit(change.value), column=column)
     both = pairs.filter(pl.col("there") & pl.col("there_after"))
     for name in columns:
         moved = both.filter(pl.col(name).ne_missing(pl.col(f"{name}_after")))
@@ -183,9 +192,9 @@ def _way(name: str) -> pl.Expr:
     elif name in _FEWER_IS_BETTER:
         worse, better = now > was, now < was
     else:
-        return pl.lit("changed")
-    otherwise = pl.when(better).then(pl.lit("better")).otherwise(pl.lit("changed"))
-    return pl.when(worse).then(pl.lit("worse")).otherwise(otherwise)
+        return _CHANGED
+    otherwise = pl.when(better).then(pl.lit(RowChange.BETTER.value)).otherwise(_CHANGED)
+    return pl.when(worse).then(pl.lit(RowChange.WORSE.value)).otherwise(otherwise)
 
 
 def _values(rows: pl.DataFrame, name: str) -> pl.DataFrame:
@@ -209,7 +218,9 @@ def _shaped(rows: pl.DataFrame, table: str, key: list[str]) -> pl.DataFrame:
         pl.col(name).bin.encode("hex") if kind == pl.Binary() else pl.col(name).cast(pl.String)
         for name, kind in rows.select(rest).schema.items()
     ]
-    joined = pl.concat_str(parts, separator="/") if parts else pl.lit(None, dtype=pl.String)
+    joined = pl.lit(None, dtype=pl.String)
+    if parts:
+        joined = pl.concat_str(parts, separator="/", ignore_nulls=True)
     rows = rows.with_columns(table=pl.lit(table), key=joined)
     return rows.select(
         (pl.col(name) if name in rows.columns else pl.lit(None).alias(name)).cast(kind)

@@ -7,10 +7,11 @@ from typing import Any
 
 import polars as pl
 
+from ...model.verdicts import Change
 from ...system.text import visible
 from ..compare.comparison import Comparison
 from ..compare.formats import words
-from ..compare.pairing import STILL, WORSE, Change
+from ..compare.pairing import STILL, WORSE
 from ..summary.console import by_builder
 from .row_budget import Index, Rows
 from .run_view import REPEAT, Found

@@ -57,7 +57,7 @@ def _page(run: Found) -> Page:
 
 def told(replay: pl.DataFrame) -> str:
     """The result of the walks in one sentence; empty if there were none."""
-    walked = replay.filter(pl.col("split") != "")
+    walked = replay.filter(pl.col("split").is_not_null())
     said: list[str] = []
     for builder in replay["builder"].unique().sort().to_list():
         n_walks = walked.filter(builder=builder).height

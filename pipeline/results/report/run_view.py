@@ -111,7 +111,7 @@ def opened(run: str, results: Path) -> Generator[Found]:
     with tempfile.TemporaryDirectory(prefix="byte-exact-report-") as merged:
         try:
             parquet.merge(parts, Path(merged))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (TablesError, OSError, ValueError, KeyError, TypeError) as error:
             why = visible(f"{type(error).__name__}: {error}", 200)
             yield Found(folder.name, None, notes=[cut, f"Its parts cannot be read: {why}"])
             return

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from ...model.verdicts import Cause, InstanceVerdict, Split
+from ...model.verdicts import Cause, InstanceVerdict
 
 REPLAYED = "Replay (times: medians over schemas)"
 _HEAD = ["tokenizer", "builder", "schemas", "walks", "right", "builder's faults", "engine's own"]
@@ -18,7 +18,7 @@ def rows(replay: pl.DataFrame, times: pl.DataFrame) -> list[list[str]]:
     keys = ["tokenizer", "builder"]
     for (tokenizer, builder), group in replay.group_by(keys, maintain_order=True):
         mine = times.filter(tokenizer=tokenizer, builder=builder)
-        walked = group.filter(pl.col("split") != Split.WHOLE)
+        walked = group.filter(pl.col("split").is_not_null())
         out.append(
             [
                 str(tokenizer),

@@ -93,11 +93,31 @@ def _messages(part: Path) -> Iterator[dict[str, Any]]:
                 yield found
 
 
+def of_another_schema(part: Path, job: dict[str, Any]) -> str | None:
+    """Why the rows of a part file cannot be used; `job` is its first message.
+
+    None where they are rows of today. A part file of schema version 1 does not say its version.
+    """
+    version = job.get("schema", 1)
+    if version == schemas.SCHEMA_VERSION:
+        return None
+    return (
+        f"{part} has rows of schema version {version}, and this byte-exact writes version "
+        f"{schemas.SCHEMA_VERSION}. Finish the run with the release that began it, or start it "
+        "anew under another run.name."
+    )
+
+
 def settled(part: Path) -> Iterator[dict[str, Any]]:
-    """The `rows` of units that are done, each unit's once; the rest is of no account."""
+    """The `rows` of units that are done, each unit's once; the rest is of no account.
+
+    Raises TablesError for rows of another schema version: only whole tables are converted.
+    """
     held: list[dict[str, Any]] = []
     seen: set[tuple[str, ...]] = set()
     for found in _messages(part):
+        if found["type"] == "job" and (objection := of_another_schema(part, found)):
+            raise TablesError(objection)
         if found["type"] == "rows":
             held.append(found)
             continue

@@ -10,76 +10,110 @@ from dataclasses import dataclass
 
 import polars as pl
 
-_UNFINISHED = ("crashed", "timeout", "load_refused", "builder_refused", "grammar_error")
+from ...model.verdicts import Status
+
+_FAILURES = tuple(status.value for status in Status if status is not Status.OK)
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a column that is another one now."""
+    """A word of a column that is another one now; None for a null."""
 
     table: str
     column: str
     old: str
-    new: str
+    new: str | None
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Words that stood in a column that means something else; they have a column of their own."""
+    """Words that stood in a column of another meaning; they have a column of their own now."""
 
     table: str
     column: str
-    words: tuple[str, ...]
     new_column: str
-    otherwise: str
-    """What the new column holds in every other row."""
+    told: str
+    """The words, as CHANGELOG tells them."""
+
+
+@dataclass(frozen=True)
+class Emptied:
+    """A column that held a made-up value where a unit has no result; null there now."""
+
+    table: str
+    column: str
+    told: str
+    """The value, as CHANGELOG tells it."""
 
 
 WORDS_1_TO_2 = (
     Word("walks", "ended", "no_token", "empty_mask"),
     Word("walks", "ended", "refused", "consume"),
+    Word("walks", "walk", "all", None),
+    Word("walks", "grammar", "", None),
+    Word("engines", "walk", "", None),
+    Word("engines", "grammar", "", None),
+    Word("prefix", "implementation", "", None),
+    Word("templates", "reference", "", None),
     Word("strings", "split", "longest", "greedy"),
     Word("strings", "split", "random1", "random"),
     Word("strings", "split", "random2", "random_2"),
+    Word("replay", "instance", "", None),
+    Word("replay", "split", "", None),
+    Word("replay", "verdict", "compile_refused", "grammar_error"),
 )
 MOVED_1_TO_2 = (
-    Moved("prefix", "scheme", _UNFINISHED, "status", "ok"),
-    Moved("walks", "verdict", _UNFINISHED, "status", "ok"),
-    Moved("walks", "ended", _UNFINISHED, "status", "ok"),
-    Moved("engines", "verdict", _UNFINISHED, "status", "ok"),
+    Moved("prefix", "scheme", "status", "`crashed`, `timeout`, …"),
+    Moved("walks", "verdict", "status", "`crashed`, `timeout`, …"),
+    Moved("walks", "ended", "status", "`crashed`, `timeout`, …"),
+    Moved("walks", "objection", "reason", "why there is no result"),
+    Moved("engines", "verdict", "status", "`crashed`, `grammar_error`, …"),
 )
-
+EMPTIED_1_TO_2 = (
+    Emptied("walks", "n_steps", "`0`"),
+    Emptied("walks", "n_non_canonical", "`0`"),
+    Emptied("walks", "accepting", "`false`"),
+    Emptied("engines", "step", "`0`"),
+    Emptied("prefix", "text", "empty"),
+    Emptied("prefix", "scheme", "`none of them`"),
+)
 
 PROSE = ("reason", "objection", "report", "suite_file")
 """Columns of sentences: their wording may change from one commit to the next."""
 
 
 def from_1_to_2(table: str, rows: pl.LazyFrame) -> pl.LazyFrame:
-    """A table of schema version 1 as one of version 2.
-
-    In `walks` the reason of a unit without a result stood in `objection`, and `all` in `walk`.
-    """
-    had = rows.collect_schema().names()
-    if table == "walks" and "reason" not in had:
-        failed = pl.col("ended").is_in(_UNFINISHED)
-        rows = rows.with_columns(
-            reason=pl.when(failed).then("objection").otherwise(pl.lit("")),
-            objection=pl.when(~failed).then("objection"),
-            walk=pl.when(failed).then(pl.lit("")).otherwise("walk"),
-        )
-    moves = [moved for moved in MOVED_1_TO_2 if moved.table == table and moved.column in had]
-    failures = [pl.when(_is_in(moved)).then(moved.column) for moved in moves]
-    if moves and moves[0].new_column not in had:
-        status = pl.coalesce(*failures, pl.lit(moves[0].otherwise))
-        rows = rows.with_columns(
-            status.alias(moves[0].new_column),
-            *(pl.when(~_is_in(moved)).then(moved.column).alias(moved.column) for moved in moves),
-        )
+    """A table of schema version 1 as one of version 2."""
+    moved = [one.column for one in MOVED_1_TO_2 if (one.table, one.new_column) == (table, "status")]
+    if moved:
+        rows = _with_status(table, rows, moved)
     for word in WORDS_1_TO_2:
-        if word.table == table and word.column in had:
+        if word.table == table:
             rows = rows.with_columns(pl.col(word.column).replace(word.old, word.new))
     return rows
 
 
-def _is_in(moved: Moved) -> pl.Expr:
-    return pl.col(moved.column).is_in(moved.words)
+def _with_status(table: str, rows: pl.LazyFrame, moved: list[str]) -> pl.LazyFrame:
+    """The rows with their `status`, and null where a failure stood or a unit has no result."""
+    status = pl.coalesce(*(pl.when(_failure(name)).then(name) for name in moved))
+    if table == "prefix":  # a vocabulary that our encoder refuses: `none of them`, and the reason
+        refused = pl.when(pl.col("reason") != "").then(pl.lit(Status.LOAD_REFUSED.value))
+        status = pl.coalesce(status, refused)
+    rows = rows.with_columns(status=pl.coalesce(status, pl.lit(Status.OK.value)))
+    failed = pl.col("status") != Status.OK
+    if table == "walks":
+        rows = rows.with_columns(
+            reason=pl.when(failed).then("objection").otherwise(pl.lit("")),
+            objection=pl.when(~failed).then("objection"),
+        )
+    # What an engine says of one grammar is a row of that walk.
+    nothing = failed & (pl.col("status") != Status.GRAMMAR_ERROR)
+    emptied = [one.column for one in EMPTIED_1_TO_2 if one.table == table]
+    return rows.with_columns(
+        *(pl.when(~_failure(name)).then(name).alias(name) for name in moved if name not in emptied),
+        *(pl.when(~nothing).then(name).alias(name) for name in emptied),
+    )
+
+
+def _failure(column: str) -> pl.Expr:
+    return pl.col(column).is_in(_FAILURES)

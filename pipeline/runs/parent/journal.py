@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 
 from ...model.errors import ResultsError
 from ...model.names import Row, Unit
-from ...results.tables import parquet
+from ...results.tables import parquet, schemas
 from ...system.rerun import file_name
 from ..protocol import VERSION, Job
 
@@ -67,8 +67,8 @@ class Group:
         """Write what the group is; nothing if it has begun before."""
         if not self.path.exists():
             self.identity, self.name = dict(identity), name
-            said = {"type": "job", "name": name, "identity": self.identity, "job": asdict(job)}
-            self.write(said)
+            said = {"type": "job", "schema": schemas.SCHEMA_VERSION, "name": name}
+            self.write(said | {"identity": self.identity, "job": asdict(job)})
 
     def finish(
         self, unit: Unit, rows: Iterable[tuple[str, list[Row]]], *, lost: bool = False
@@ -124,7 +124,7 @@ class Group:
                     good = at
                 match message:
                     case {"type": "job", "job": job, "identity": identity}:
-                        _same_protocol(self.path, job)
+                        _same_release(self.path, message)
                         self.jobs.append(job)
                         self.identity, self.name = identity, message.get("name", "")
                     case {"type": "hello"}:
@@ -146,14 +146,16 @@ class Group:
             os.truncate(self.path, good)
 
 
-def _same_protocol(path: Path, job: Mapping[str, object]) -> None:
-    """Raise ResultsError for a job that another version of the protocol has written."""
-    if (version := job.get("protocol", 0)) != VERSION:
+def _same_release(path: Path, message: dict[str, Any]) -> None:
+    """Raise ResultsError for a journal of another version of the protocol or of the tables."""
+    if (version := message["job"].get("protocol", 0)) != VERSION:
         raise ResultsError(
             f"{path} was written by another release of byte-exact (its protocol is {version}, this "
             f"one's {VERSION}). Finish the run with that release, or start it anew under another "
             "run.name."
         )
+    if objection := parquet.of_another_schema(path, message):
+        raise ResultsError(objection)
 
 
 def group_path(folder: Path, job: Job, index: int = 0, count: int = 1) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ...model.names import Row, Unit
-from ...model.verdicts import Cause, End, Status
+from ...model.verdicts import Cause, End, InstanceVerdict, Status
 from ...results.tables import schemas
 from ..protocol import Job
 from ..units import owed
@@ -61,25 +61,21 @@ def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
     without: Row = {"status": Status(fate.end.value).value, "reason": fate.reason}
     match unit:
         case ("prefix",):
-            return [("prefix", [_row("prefix", job, text="", implementation="") | without])]
+            return [("prefix", [_row("prefix", job) | without])]
         case ("engine", engine):
-            names = {"engine": engine, "grammar": "", "walk": ""}
-            return [("engines", [_row("engines", job, **names) | {"step": 0} | without])]
+            return [("engines", [_row("engines", job, engine=engine) | without])]
         case ("cell", builder, suite, case, *one_of):
             row = _cell(job, builder, suite, case, fate)
             return [("cells", [row | {"repeat": int(one_of[0]) if one_of else None}])]
         case ("audit", builder):
             return [("tokenizers", [_row("tokenizers", job, builder=builder) | without])]
         case ("walks", builder):
-            names = {"builder": builder, "grammar": "", "walk": ""}
-            row = {"n_steps": 0, "n_non_canonical": 0, "accepting": False}
-            return [("walks", [_row("walks", job, **names) | row | without])]
+            return [("walks", [_row("walks", job, builder=builder) | without])]
         case ("replay", builder, collection, name):
-            row = {"collection": collection, "schema": name, "instance": "", "split": ""}
-            row |= {"verdict": fate.end.value, "reason": fate.reason}
             cause = Cause.NONE if fate.end is End.LOAD_REFUSED else Cause.ENGINE
-            row |= {"cause": cause.value}
-            return [("replay", [_row("replay", job, builder=builder) | row])]
+            row: Row = {"verdict": InstanceVerdict(fate.end.value).value, "cause": cause.value}
+            names = {"builder": builder, "collection": collection, "schema": name}
+            return [("replay", [_row("replay", job, **names) | row | {"reason": fate.reason}])]
         case _:
             raise ValueError(f"no rows are owed for {unit}")
 

@@ -145,7 +145,7 @@ def _prefix_rows(session: Session, placement: Placement, answer: Answer) -> Iter
 def _unplaced(session: Session, reason: str) -> Row:
     return {
         "tokenizer": session.job.tokenizer,
-        "text": "",
+        "text": None,
         "implementation": _OURS,
         "scheme": None,
         "ids": None,
@@ -219,7 +219,7 @@ def _template_rows(session: Session, placement: Placement, answers: list[Answer]
 def _nothing(reason: str) -> Row:
     return {
         "text": None,
-        "reference": "",
+        "reference": None,
         "declared": None,
         "llama_ids": None,
         "ids": None,

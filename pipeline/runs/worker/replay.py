@@ -165,7 +165,7 @@ class _Replayer:
         """A row for each instance and split; a single row if the grammar gives no first mask."""
         if start.error is not None:
             cause = Cause.ENGINE if self._true_start_fails() else Cause.BUILDER
-            yield self._row(builder, InstanceVerdict.COMPILE_REFUSED, cause, reason=start.error)
+            yield self._row(builder, InstanceVerdict.GRAMMAR_ERROR, cause, reason=start.error)
             return
         with meter.on():
             matcher = start.clone()
@@ -254,8 +254,8 @@ class _Replayer:
             "builder": builder,
             "collection": self.task.collection.name,
             "schema": self.task.item.id,
-            "instance": "",
-            "split": Split.WHOLE.value,
+            "instance": None,
+            "split": None,
             "valid": None,
             "verdict": verdict.value,
             "cause": cause.value,

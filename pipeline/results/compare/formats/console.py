@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ....model.verdicts import Change
 from ....system.text import visible
 from ..comparison import Comparison
-from ..pairing import STILL, Change
+from ..pairing import STILL
 from . import words
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ....model.verdicts import Change
 from ..comparison import Comparison
-from ..pairing import WORSE, Change
+from ..pairing import WORSE
 from . import words
 
 MAX = 10

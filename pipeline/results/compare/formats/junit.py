@@ -8,10 +8,10 @@ from xml.sax.saxutils import escape, quoteattr
 
 import polars as pl
 
-from ....model.verdicts import Verdict
+from ....model.verdicts import Change, Verdict
 from ....system.text import visible
 from ..comparison import Comparison
-from ..pairing import WORSE, Change
+from ..pairing import WORSE
 from . import words
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import polars as pl
 
+from ....model.verdicts import Change
 from ...tables import schemas
 from ..comparison import Comparison
-from ..pairing import STILL, Change
+from ..pairing import STILL
 from ..side import KEY, Side
 from . import words
 

@@ -9,10 +9,9 @@ from typing import Any
 import polars as pl
 
 from ....model.names import IN_PROCESS
-from ....model.verdicts import Verdict
+from ....model.verdicts import Change, Verdict
 from ....system.text import quoted, visible
 from ..comparison import Comparison
-from ..pairing import Change
 
 Row = dict[str, Any]
 
@@ -127,7 +126,7 @@ def findings(comparison: Comparison) -> Iterator[Finding]:
 
 def worse(comparison: Comparison) -> list[Finding]:
     """The findings that count as worse."""
-    counted = ("worse",) if "cases" in comparison.allow else ("worse", "removed")
+    counted = comparison.worse_in_tables
     return [finding for finding in findings(comparison) if finding.change in counted]
 
 

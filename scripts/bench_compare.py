@@ -23,6 +23,7 @@ import polars as pl
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from pipeline.model.verdicts import RunStatus
 from pipeline.results.compare.side import KEY
 from pipeline.results.tables import parquet, schemas
 
@@ -78,7 +79,11 @@ def make(folder: Path, n_cells: int, n_steps: int, failing: float, seed: int) ->
     for table in ("tokenizers", "tokens", "masks"):
         parquet.write(parquet.frame(table, []), folder / f"{table}.parquet")
     rows_of = {"cells": cells.height, "steps": steps.height}
-    manifest = {"schema_version": schemas.SCHEMA_VERSION, "status": "complete", "rows": rows_of}
+    manifest = {
+        "schema_version": schemas.SCHEMA_VERSION,
+        "status": RunStatus.COMPLETE.value,
+        "rows": rows_of,
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 

@@ -28,7 +28,7 @@ import polars as pl
 from pipeline.engines import builders
 from pipeline.engines.libraries import engines
 from pipeline.engines.libraries.package import Package
-from pipeline.model.verdicts import Status
+from pipeline.model.verdicts import RunStatus, Status
 from pipeline.results.tables import parquet, schemas
 from pipeline.results.tables.released import known_engine, links
 from pipeline.runs.parent import collect
@@ -123,7 +123,7 @@ def together(folders: Iterable[Path], not_here: Iterable[str], out: Path) -> pl.
     collect.write_reproducers(out)
     manifest = {
         "schema_version": schemas.SCHEMA_VERSION,
-        "status": "complete",
+        "status": RunStatus.COMPLETE.value,
         "run": out.name,
         "stages": ["audit"],
         "rows": {name: data.height for name, data in found.items()},

@@ -116,6 +116,14 @@ class Status(StrEnum):
     TIMEOUT = "timeout"
 
 
+class RunStatus(StrEnum):
+    """Whether a run's closing record is of all that was asked."""
+
+    COMPLETE = "complete"
+    INTERRUPTED = "interrupted"
+    """Something of it is missing; it can be resumed."""
+
+
 class MaskVerdict(StrEnum):
     """Every way a mask can come out, worst first where several fit."""
 

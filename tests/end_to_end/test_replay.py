@@ -115,9 +115,9 @@ def test_unfixed_refuses_valid_instances_and_the_token_that_did_it_is_named(done
 
 def test_what_no_table_can_help_is_the_engines(done: Finished) -> None:
     for builder in ("unfixed", "fixed"):
-        assert found(done, builder, "unsupported") == {("", ""): ("compile_refused", "engine")}
-        assert found(done, builder, "broken") == {("", ""): ("unreadable", "none")}
-        assert found(done, builder, "bare") == {("", ""): ("ok", "none")}
+        assert found(done, builder, "unsupported") == {(None, None): ("grammar_error", "engine")}
+        assert found(done, builder, "broken") == {(None, None): ("unreadable", "none")}
+        assert found(done, builder, "bare") == {(None, None): ("ok", "none")}
     wrong = found(done, "fixed", "mistaken")
     assert {wrong["0", split] for split in SPLITS} == {("valid_refused", "engine")}
     assert {wrong["1", split] for split in SPLITS} == {("invalid_accepted", "engine")}
@@ -254,8 +254,8 @@ def test_a_grammar_too_slow_to_compile_is_a_timeout_of_the_engine_and_costs_only
     arguments = ["grammar=grammars", f"grammar.path={folder}", *tiny(tmp_path), "builder=fixed"]
     done = pipeline(tmp_path, "run", *arguments, "stages=[replay]", "engine.case_limit=0.3")
     assert done.code == 0, done.err
-    assert found(done, "fixed", "wide.lark") == {("", ""): ("timeout", "engine")}
-    assert found(done, "fixed", "small.gbnf") == {("", ""): ("ok", "none")}
+    assert found(done, "fixed", "wide.lark") == {(None, None): ("timeout", "engine")}
+    assert found(done, "fixed", "small.gbnf") == {(None, None): ("ok", "none")}
 
 
 def test_sampled_and_limited_schemas_and_a_stage_with_nothing_to_do(tmp_path: Path) -> None:

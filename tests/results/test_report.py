@@ -162,7 +162,7 @@ def test_a_replay_tells_whose_fault_each_walk_is(tmp_path: Path) -> None:
     assert f"Replay: {told}" in text(site, "index.html")
     page = text(site, replay.FILE)
     assert told in page
-    assert "t fixed 2 2 1 none 1 compile_refused, 1 invalid_accepted 9 µs" in page
+    assert "t fixed 2 2 1 none 1 grammar_error, 1 invalid_accepted 9 µs" in page
     assert "t unfixed 1 3 1 2 valid_refused none 9 µs" in page
     assert "2 walks token 7 x , claimed to be x" in page
     shared = data(site, replay.FILE, "data")["shared"]
@@ -171,7 +171,7 @@ def test_a_replay_tells_whose_fault_each_walk_is(tmp_path: Path) -> None:
         ["unfixed", "a", "i", "greedy", "valid_refused", "builder", "refused", 7, " x", "x"],
         ["unfixed", "a", "i", "random", "valid_refused", "builder", "refused", 7, " x", "x"],
         ["fixed", "a", "j", "canonical", "invalid_accepted", "engine", "", 0, 0, 0],
-        ["fixed", "b", "", "", "compile_refused", "engine", "no such keyword", 0, 0, 0],
+        ["fixed", "b", "", "", "grammar_error", "engine", "no such keyword", 0, 0, 0],
     ], "the builders' faults first"
 
 

@@ -215,7 +215,7 @@ def test_walks_of_a_replay_are_filtered_by_whose_fault_they_are(
     expect(rows.first.locator("mark")).to_have_text(" ")
     tab.get_by_label("Whose fault", exact=True).select_option("engine")
     expect(rows).to_have_count(2)
-    tab.get_by_label("Verdict", exact=True).select_option("compile_refused")
+    tab.get_by_label("Verdict", exact=True).select_option("grammar_error")
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("no such keyword")
     tab.get_by_role("button", name="Clear").click()

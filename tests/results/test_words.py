@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from pathlib import Path
 
 import polars as pl
@@ -15,7 +16,6 @@ from pipeline.runs.parent import row_check
 from support.command import ROOT
 
 FIXTURES = ROOT / "tests" / "fixtures"
-NEWEST = FIXTURES / f"run_v{schemas.SCHEMA_VERSION}"
 
 JUDGED = {"verdict", "cause", "ended", "status", "split", "damage", "origin", "kind", "class"}
 """Columns that hold words of a closed type, whichever table they are in."""
@@ -52,50 +52,106 @@ def test_a_word_that_is_none_of_its_column_is_refused_from_a_worker() -> None:
 
 # --- what was renamed -----------------------------------------------------------------------------
 
+CHOSEN = ["walk", "grammar", "n_steps", "ended", "verdict", "objection", "status", "reason"]
 
-def _version_1(table: str, rows: list[dict[str, object]]) -> pl.LazyFrame:
-    return pl.LazyFrame(rows, schema_overrides={"ended": pl.String(), "objection": pl.String()})
+
+def version_1(table: str, *rows: Mapping[str, object]) -> pl.DataFrame:
+    """Rows of a table of version 1, converted."""
+    later = {"walks": ("status", "reason"), "prefix": ("status",), "engines": ("status",)}
+    schema = {
+        name: kind
+        for name, kind in schemas.SCHEMAS[table].items()
+        if name not in later.get(table, ())
+    }
+    whole = [dict.fromkeys(schema) | row for row in rows]
+    return renames.from_1_to_2(table, pl.LazyFrame(whole, schema=schema)).collect()
 
 
 def test_a_failure_leaves_the_columns_that_mean_something_else() -> None:
     """`walk="all"`, `ended="crashed"` and a reason as the checker's objection, in version 1."""
-    rows: list[dict[str, object]] = [
-        {"walk": "all", "ended": "crashed", "verdict": "crashed", "objection": "it died"},
-        {"walk": "0001-uniform", "ended": "refused", "verdict": "exact", "objection": "not JSON"},
+    died = {"walk": "all", "grammar": "", "n_steps": 0, "ended": "crashed", "verdict": "crashed"}
+    right = {"walk": "0001-uniform", "grammar": "s/c", "n_steps": 0, "ended": "refused"}
+    made = version_1(
+        "walks",
+        died | {"objection": "it died"},
+        right | {"verdict": "exact", "objection": "not JSON"},
+    )
+    assert made.select(CHOSEN).rows() == [
+        (None, None, None, None, None, None, "crashed", "it died"),
+        ("0001-uniform", "s/c", 0, "consume", "exact", "not JSON", "ok", ""),
     ]
-    made = renames.from_1_to_2("walks", _version_1("walks", rows)).collect()
-    assert made.select("walk", "ended", "verdict", "objection", "status", "reason").rows() == [
-        ("", None, None, None, "crashed", "it died"),
-        ("0001-uniform", "consume", "exact", "not JSON", "ok", ""),
+
+
+def test_a_failure_of_an_engine_has_its_own_column() -> None:
+    """One grammar that does not compile is a row of its walk; an engine that died has no walk."""
+    here = {"walk": "0001-uniform", "grammar": "s/c", "step": 0}
+    none = {"walk": "", "grammar": "", "step": 0}
+    made = version_1(
+        "engines",
+        none | {"verdict": "builder_refused"},
+        here | {"verdict": "grammar_error"},
+        here | {"verdict": "exact"},
+    )
+    assert made.select("walk", "grammar", "step", "verdict", "status").rows() == [
+        (None, None, None, None, "builder_refused"),
+        ("0001-uniform", "s/c", 0, None, "grammar_error"),
+        ("0001-uniform", "s/c", 0, "exact", "ok"),
     ]
 
 
-@pytest.mark.parametrize(("table", "column"), [("prefix", "scheme"), ("engines", "verdict")])
-def test_a_failure_has_its_own_column(table: str, column: str) -> None:
-    right = {"prefix": "once", "engines": "exact"}[table]
-    old = pl.LazyFrame({column: ["timeout", right, None], "reason": ["late", "", ""]})
-    made = renames.from_1_to_2(table, old).collect()
-    assert made[column].to_list() == [None, right, None]
-    assert made["status"].to_list() == ["timeout", "ok", "ok"]
+def test_a_failure_of_the_prefix_has_its_own_column() -> None:
+    """The empty text is one of those that are looked at, and `none of them` an answer."""
+    made = version_1(
+        "prefix",
+        {"text": "", "implementation": "", "scheme": "timeout", "reason": "late"},
+        {"text": "", "implementation": "byte-exact", "scheme": "none of them", "reason": "NaN"},
+        {"text": "", "implementation": "llama.cpp", "scheme": "none of them", "reason": ""},
+        {"text": "a", "implementation": "llama.cpp", "scheme": "once", "reason": ""},
+    )
+    assert made.select("text", "implementation", "scheme", "status").rows() == [
+        (None, None, None, "timeout"),
+        (None, "byte-exact", None, "load_refused"),
+        ("", "llama.cpp", "none of them", "ok"),
+        ("a", "llama.cpp", "once", "ok"),
+    ]
 
 
-def test_every_renamed_word_is_converted_and_known() -> None:
-    for word in renames.WORDS_1_TO_2:
-        old = pl.LazyFrame({word.column: [word.old], "objection": [None], "walk": ["w"]})
-        if word.column != "ended":
-            old = old.with_columns(ended=pl.lit("stop_id"))
-        made = renames.from_1_to_2(word.table, old).collect()
-        assert made[word.column].to_list() == [word.new]
-        assert word.new in WORDS[word.table, word.column]
-        assert word.old not in WORDS[word.table, word.column]
+@pytest.mark.parametrize("word", renames.WORDS_1_TO_2, ids=lambda w: f"{w.table}.{w.column}")
+def test_every_renamed_word_is_converted_and_known(word: renames.Word) -> None:
+    column = version_1(word.table, {word.column: word.old})[word.column]
+    assert column.to_list() == [word.new]
+    known = WORDS.get((word.table, word.column))
+    assert known is None or (word.new in {*known, None} and word.old not in known)
 
 
-def test_changelog_has_every_rename() -> None:
+def test_changelog_tells_every_rename_and_no_other() -> None:
+    def shown(word: str | None) -> str:
+        return "null" if word is None else f"`{word}`" if word else "empty"
+
+    wanted = [
+        *((w.table, w.column, shown(w.old), shown(w.new)) for w in renames.WORDS_1_TO_2),
+        *(
+            (m.table, m.column, m.told, f"in the new column `{m.new_column}`")
+            for m in renames.MOVED_1_TO_2
+        ),
+        *(
+            (e.table, e.column, f"{e.told}, without a result", "null")
+            for e in renames.EMPTIED_1_TO_2
+        ),
+    ]
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    for word in renames.WORDS_1_TO_2:
-        assert f"| `{word.table}` | `{word.column}` | `{word.old}` | `{word.new}` |" in text
-    for moved in renames.MOVED_1_TO_2:
-        assert f"| `{moved.table}` | `{moved.column}` | `crashed`, `timeout`, … | " in text
+    head = "| table | column | old | new |\n|---|---|---|---|\n"
+    found = text.partition(head)[2].partition("\n\n")[0].splitlines()
+    assert found == [f"| `{table}` | `{column}` | {a} | {b} |" for table, column, a, b in wanted]
+
+
+def test_no_table_of_the_run_but_these_is_converted() -> None:
+    renamed = {
+        one.table for one in (*renames.WORDS_1_TO_2, *renames.MOVED_1_TO_2, *renames.EMPTIED_1_TO_2)
+    }
+    for table in schemas.SCHEMAS.keys() - renamed:
+        data = pl.LazyFrame(schema=schemas.SCHEMAS[table])
+        assert renames.from_1_to_2(table, data) is data
 
 
 # --- no word is compared as a bare string ---------------------------------------------------------
@@ -113,6 +169,57 @@ def _words() -> set[str]:
         if isinstance(kind, type) and issubclass(kind, verdicts.StrEnum):
             found |= {word.value for word in kind}
     return {word for word in found if "_" in word or word in _PLAIN} - _COLUMNS
+
+
+_TOLD = {"verdict", "cause", "ended", "split", "damage", "origin", "engine_free"}
+"""Names that mean a word of a table wherever they are said."""
+_JUDGED = JUDGED | {"engine_free", "strategy", "tokenize", "change", "verdict_after"}
+
+
+def _judged(node: ast.AST) -> bool:
+    """Whether an expression names a column of words: `row["verdict"]`, `pl.col(…)`, `x.verdict`."""
+    match node:
+        case ast.Name(name) | ast.Attribute(_, name):
+            return name in _TOLD
+        case ast.Subscript(_, ast.Constant(name)):
+            return name in _JUDGED
+        case ast.Call(ast.Attribute(_, "col"), [ast.Constant(name), *_]):
+            return name in _JUDGED
+        case _:
+            return False
+
+
+def _literals(node: ast.AST) -> list[ast.Constant]:
+    """The strings of an expression, but for names of columns."""
+    match node:
+        case ast.Constant(str()):
+            return [node]
+        case ast.Subscript() | ast.Call(ast.Attribute(_, "col"), _) | ast.JoinedStr():
+            return []
+        case _:
+            return [leaf for part in ast.iter_child_nodes(node) for leaf in _literals(part)]
+
+
+def _bare_of_columns(path: Path) -> list[str]:
+    """Strings that a column of words is compared with, whatever they are."""
+    found: list[ast.Constant] = []
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        parts: list[ast.AST] = []
+        match node:
+            case ast.Compare(left, _, others):
+                parts = [left, *others]
+            case ast.Call(ast.Attribute(of, "is_in" | "ne_missing" | "eq_missing"), arguments):
+                parts = [of, *arguments]
+            case ast.Match(subject, cases):
+                parts = [subject, *(case.pattern for case in cases)]
+            case ast.Call(ast.Attribute(_, "filter"), _, keywords):
+                for keyword in keywords:
+                    found += _literals(keyword.value) if keyword.arg in _JUDGED else []
+            case _:
+                pass
+        if any(_judged(leaf) for part in parts for leaf in ast.walk(part)):
+            found += [leaf for part in parts for leaf in _literals(part)]
+    return [f"{path.name}:{leaf.lineno}: {leaf.value}" for leaf in found]
 
 
 def _bare(path: Path) -> list[str]:
@@ -139,8 +246,25 @@ def test_no_word_is_compared_as_a_bare_string(package: str) -> None:
     assert [line for file in files if file.name not in _DATA for line in _bare(file)] == []
 
 
-def test_that_law_finds_a_bare_word(tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text(
-        'x = rows.filter(verdict="ok"), a == "builder_refused"', "utf-8"
+@pytest.mark.parametrize("package", ["audit", "generation", "results", "runs", "cli"])
+def test_no_column_of_words_is_compared_with_a_string(package: str) -> None:
+    files = (ROOT / "pipeline" / package).rglob("*.py")
+    assert [line for file in files for line in _bare_of_columns(file)] == []
+
+
+def test_these_laws_find_bare_words(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text('x = rows.filter(verdict="ok"), a == "builder_refused"', "utf-8")
+    assert len(_bare(bad)) == 2
+    bad.write_text(
+        """
+x = rows.filter(cause="builder"), row["status"] != "x", pl.col("ended").is_in(["a", "b"])
+x = walk.ended == "stop", "damage" in row, row["damage"] is None, pl.col("split") != other
+match row["verdict"]:
+    case "no":
+        pass
+""",
+        "utf-8",
     )
-    assert len(_bare(tmp_path / "bad.py")) == 2
+    found = [line.rpartition(": ")[2] for line in _bare_of_columns(bad)]
+    assert sorted(found) == ["a", "b", "builder", "no", "stop", "x"]

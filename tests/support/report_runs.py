@@ -70,10 +70,10 @@ def replay(folder: Path) -> Path:
         walked(
             builder="fixed",
             schema="b",
-            instance="",
-            split="",
+            instance=None,
+            split=None,
             valid=None,
-            verdict="compile_refused",
+            verdict="grammar_error",
             cause="engine",
             reason="no such keyword",
         ),

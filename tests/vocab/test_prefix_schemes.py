@@ -237,7 +237,10 @@ def test_scores_that_are_no_numbers_are_said_and_no_death(tmp_path: Path) -> Non
     audited = pipeline(tmp_path, "audit", "tokenizer=path", path, "builder=fixed", *QUICK)
     assert audited.code == 0, audited.err
     [row] = audited.table("prefix").to_dicts()
-    assert (row["scheme"], row["reason"]) == ("none of them", "a token's score is not a number")
+    assert (row["status"], row["reason"]) == ("load_refused", "a token's score is not a number")
+    assert row["scheme"] is row["text"] is None
+    said = f"prefix of {row['tokenizer']}: load_refused: a token's score is not a number"
+    assert said in audited.out
     assert audited.table("tokenizers")["status"].to_list() == ["ok"]
     under = ("tokenizer=path", path, "tokenizer.prefix_scheme=once", "builder=fixed", *GENERATE)
     run = pipeline(tmp_path, "run", *under, "run.name=under")

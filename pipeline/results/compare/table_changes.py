@@ -68,8 +68,6 @@ them: where two masks differ, two walks go different ways."""
 _NOT_COMPARED = ("vocab_hash", "table_hash", "grammar", "reason", "true", "attribute")
 
 _ORDER = {change.value: place for place, change in enumerate(RowChange)}
-
-
 _CHANGED = pl.lit(RowChange.CHANGED.value)
 
 

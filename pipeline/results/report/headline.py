@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ...model.verdicts import Status, Verdict
+from ...model.verdicts import Cause, Status, Verdict
 from ...system.text import visible
 from ..summary.console import by_builder
 from . import replay
@@ -139,7 +139,7 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
             "Look at the wrong tokens by kind of damage: one fault in a builder shows as one kind.",
             href="tokens.html",
         )
-    if run.table("replay").filter(cause="builder").height:
+    if run.table("replay").filter(cause=Cause.BUILDER).height:
         yield Step(
             "Look at the walks that a builder is to blame for, and at the token that did it.",
             href=replay.FILE,

@@ -61,7 +61,7 @@ def told(replay: pl.DataFrame) -> str:
     said: list[str] = []
     for builder in replay["builder"].unique().sort().to_list():
         n_walks = walked.filter(builder=builder).height
-        faults = replay.filter(builder=builder, cause="builder").height
+        faults = replay.filter(builder=builder, cause=Cause.BUILDER).height
         at_fault = f"{faults:,}" if faults else "none"
         said.append(f"{visible(builder, 60)} is at fault in {at_fault} of {n_walks:,} walks")
     return f"{'; '.join(said)}." if said else ""

@@ -93,7 +93,9 @@ def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
         judged = group.filter(~pl.col("verdict").is_in(_UNJUDGED))
         mine = findings.filter(tokenizer=tokenizer, engine=engine).sort(-pl.col("n_states"))
         kinds = [f"{r['n_states']} {r['verdict']}/{r['kind']}" for r in mine.to_dicts()]
-        refused = group.filter(walk="")["reason"].to_list()
+        refused = group.filter(pl.col("walk").is_null())["reason"].to_list()
+        if n := group.filter(status=Status.GRAMMAR_ERROR).height:
+            kinds.append(f"{n} {Status.GRAMMAR_ERROR}")
         rows.append(
             [
                 str(tokenizer),
@@ -104,6 +106,16 @@ def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def without_result(tables: dict[str, pl.DataFrame]) -> list[str]:
+    """A line for each unit of these tables (by name) that came to no result, with the reason."""
+    return [
+        f"{name} of {row['tokenizer']}{' under ' + row['builder'] if 'builder' in row else ''}: "
+        f"{row['status']}: {row['reason']}"
+        for name, table in tables.items()
+        for row in table.filter(pl.col("status") != Status.OK).iter_rows(named=True)
+    ]
 
 
 def _in_words(row: dict[str, Any]) -> str:

@@ -12,11 +12,11 @@ from typing import Any
 import polars as pl
 
 from ...model.names import SENTINEL
-from ...model.verdicts import BADNESS, TokenizeMode, Verdict
+from ...model.verdicts import BADNESS, RunStatus, TokenizeMode, Verdict
 from ...system.text import visible
 from ..tables import parquet
 from . import replay as summary_replay
-from .audit import AUDITED, ENGINES, PROVED, audited, probed, proved
+from .audit import AUDITED, ENGINES, PROVED, audited, probed, proved, without_result
 from .generation import RATES, SPEED, rates, speed
 from .replay import REPLAYED, share
 
@@ -37,7 +37,7 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     """The closing text of a run."""
     cells, tokenizers = parquet.read(run, "cells"), parquet.read(run, "tokenizers")
     parts: list[str] = []
-    if manifest["status"] != "complete":
+    if manifest["status"] != RunStatus.COMPLETE:
         parts.append(
             "INTERRUPTED: these are not all results of the run. Finish it with `python -m pipeline "
             f"run resume={run}`. If its shards were started as separate commands, start those "
@@ -53,7 +53,10 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     parts.append(share(manifest) if len(replay) > 1 else "")
     engines, findings = parquet.read(run, "engines"), parquet.read(run, "engine_findings")
     parts.append(_titled(ENGINES, probed(engines, findings)))
-    parts.append(_prefix(tokenizers, run))
+    prefix = parquet.read(run, "prefix")
+    parts.append(_prefix(tokenizers, prefix, run))
+    if lines := without_result({"prefix": prefix, "walks": walks}):
+        parts.append("\n  ".join(["Without a result:", *lines]))
     if cells.height:
         parts += [
             _titled(f"{GENERATED} ({NOTE})", section8(cells)),
@@ -78,10 +81,10 @@ def _titled(title: str, rows: list[list[str]]) -> str:
     return f"{title}\n{_grid(rows)}" if len(rows) > 1 else ""
 
 
-def _prefix(tokenizers: pl.DataFrame, run: Path) -> str:
+def _prefix(tokenizers: pl.DataFrame, prefix: pl.DataFrame, run: Path) -> str:
     """Where implementations put SentencePiece's dummy prefix, with two texts that show it."""
     declared = dict(tokenizers.select("tokenizer", "prefix_scheme").drop_nulls().iter_rows())
-    told = parquet.read(run, "prefix").filter("discriminating")
+    told = prefix.filter("discriminating")
     if told.is_empty():
         return ""
     rows = [["tokenizer", "implementation", "scheme", "two texts"]]

@@ -11,6 +11,7 @@ from typing import Any
 import polars as pl
 
 from ...model.errors import CompareError, ConfigError
+from ...model.verdicts import RunStatus
 from . import parquet, schemas
 
 LATEST, BASELINE = "latest", "baseline"
@@ -75,7 +76,7 @@ def closed(folder: Path) -> dict[str, Any]:
         status, version, rows = manifest["status"], manifest["schema_version"], manifest["rows"]
     except (OSError, ValueError, KeyError, TypeError):
         raise CompareError(f"{path} cannot be read as a run's manifest. Run it again.") from None
-    if status != "complete" or not isinstance(rows, dict):
+    if status != RunStatus.COMPLETE or not isinstance(rows, dict):
         raise CompareError(
             f"{folder} is {status}, not complete: run it to its end first with "
             f"`python -m pipeline run resume={folder}`."
@@ -111,7 +112,7 @@ def _latest(results_dir: Path, unfinished: bool) -> Path:
     if not there:
         raise ConfigError(f"{results_dir} holds no run; make one with `python -m pipeline run`.")
     if unfinished:
-        there = [folder for folder in there if recorded(folder).get("status") != "complete"]
+        there = [folder for folder in there if recorded(folder).get("status") != RunStatus.COMPLETE]
     if not there:
         raise ConfigError(f"{results_dir} holds no unfinished run: all of its runs are complete.")
     return max(there, key=_age)

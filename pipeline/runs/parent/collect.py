@@ -16,6 +16,7 @@ from typing import Any
 
 from ...generation import targets
 from ...model.errors import ResultsError
+from ...model.verdicts import RunStatus
 from ...results.tables import parquet, schemas
 from ...system import files, provenance
 from . import journal
@@ -94,7 +95,7 @@ def _close(
     timings = [said for group in found.groups for said in group.timings]
     manifest: dict[str, Any] = {
         "schema_version": schemas.SCHEMA_VERSION,
-        "status": "interrupted" if interrupted else "complete",
+        "status": (RunStatus.INTERRUPTED if interrupted else RunStatus.COMPLETE).value,
         "run": folder.name,
         "stages": begun[0]["plan"]["stages"] if begun else [],
         "rows": counts,

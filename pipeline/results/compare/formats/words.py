@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from ....model.names import IN_PROCESS
-from ....model.verdicts import Change, Verdict
+from ....model.verdicts import Cause, Change, Verdict
 from ....system.text import quoted, visible
 from ..comparison import Comparison
 
@@ -45,7 +45,7 @@ def flip(row: Row) -> str:
 
 def _verdict(row: Row, end: str) -> str:
     verdict, cause = row[f"verdict_{end}"], row[f"cause_{end}"]
-    return f"{verdict} ({cause})" if cause and cause != "none" else f"{verdict}"
+    return f"{verdict} ({cause})" if cause and cause != Cause.NONE else f"{verdict}"
 
 
 def why(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Tables of results, and all that is made of tables alone: the console, comparisons, the report.
+"""Tables of results, and everything made of tables alone: console, comparisons, report.
 
 Imports `model` and `system` only, so that it starts fast and loads no engine.
 """

@@ -1,7 +1,7 @@
 """The baseline: one verdict per cell in a small sorted text file, for a readable diff in review.
 
-Lines that begin with `#` say what the verdicts were made with. A baseline is a ratchet:
-improvements are taken in on request, regressions only when told.
+Lines that begin with `#` say what made the verdicts. A baseline is a ratchet: saving accepts
+improvements, and regressions only with `allow_regressions`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .side import CELLS, KEY, Asked, Side, checked, narrowed
 
 _FORMAT = 1
 _MARK = "# byte-exact baseline, format "
-"""How a baseline begins; its format's number follows, and then whatever a version adds."""
+"""Beginning of a baseline; the format's number follows, then text that may change."""
 _FIRST = f"{_MARK}{_FORMAT}; written by `python -m pipeline baseline save`"
 _WIDTH = max(len(verdict.value) for verdict in Verdict)
 _NOT_KEPT = ("byte-exact", "commit", "devices", "python")
-"""Versions that change from machine to machine; they would make every save a diff."""
+"""Versions that differ between machines; they would change with every save."""
 
 
 def lines(side: Side) -> list[str]:
@@ -68,7 +68,7 @@ def load(path: Path, asked: Asked) -> Side:
 
 
 def read(path: Path) -> Side:
-    """Read a baseline file; anything in it that is not one is refused with its line."""
+    """Read a baseline file. Raises CompareError that names the wrong line."""
     try:
         there = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -121,7 +121,7 @@ def read(path: Path) -> Side:
 
 
 def _cells(rows: list[tuple[str, str]], path: Path) -> pl.DataFrame:
-    """The lines as cells; all a baseline does not know is null."""
+    """The lines as cells; columns that a baseline does not have are null."""
     kinds = schemas.SCHEMAS["cells"]
     names = [key.split("/") for _, key in rows]
     columns: dict[str, list[str]] = {

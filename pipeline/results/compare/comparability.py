@@ -10,18 +10,18 @@ import polars as pl
 from .side import Side, digests
 
 ALLOW = ("suites", "vocabulary", "model", "settings", "cases")
-"""What two sides may differ in when `allow` names it. `cases`: removed cells do not count."""
+"""Differences that `allow` can name. `cases`: removed cells do not count."""
 
 _UNSEEN_BY_SERVERS = ("stages", "engine.oracle", "engine.oracle_budget", "engine.time_limit")
-"""Settings that reach no server: a run in process may differ in them from one of a server."""
+"""Settings that do not affect servers: an in-process run and a server run may differ in them."""
 
 _SHOWN = 5
-"""Names shown of each kind of difference."""
+"""Number of names shown for each kind of difference."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One way in which the sides are not alike."""
+    """One difference between the sides."""
 
     kind: str
     """A word of `ALLOW`."""
@@ -29,7 +29,7 @@ class Difference:
 
 
 def differences(before: Side, after: Side, pairs: pl.DataFrame) -> list[Difference]:
-    """Everything in which the sides are not alike; `pairs` is their full join."""
+    """All differences between the sides; `pairs` is their full join."""
     return [
         *_settings(before, after),
         *_definitions(before, after, pairs),
@@ -38,7 +38,8 @@ def differences(before: Side, after: Side, pairs: pl.DataFrame) -> list[Differen
 
 
 def _settings(before: Side, after: Side) -> Iterator[Difference]:
-    """Settings that both sides know; one that came with a newer byte-exact is no difference."""
+    """Differences in settings that both sides have; a setting of a newer version is no difference.
+    """
     keys = before.settings.keys() & after.settings.keys()
     if set(before.cells["target"]).isdisjoint(after.cells["target"]):
         keys -= set(_UNSEEN_BY_SERVERS)
@@ -49,7 +50,7 @@ def _settings(before: Side, after: Side) -> Iterator[Difference]:
 
 
 def _definitions(before: Side, after: Side, pairs: pl.DataFrame) -> Iterator[Difference]:
-    """Paired cells whose case, vocabulary, model or seed is not the same on both sides."""
+    """Paired cells with different cases, vocabularies, models or seeds."""
     if before.digests:
         yield from _against_digests(before, after)
         return
@@ -68,7 +69,7 @@ def _definitions(before: Side, after: Side, pairs: pl.DataFrame) -> Iterator[Dif
 
 
 def _schemas(before: Side, after: Side) -> Iterator[Difference]:
-    """Schemas that were replayed and are not the same on both sides."""
+    """Replayed schemas that differ between the sides."""
     if not all(side.rows.get("replay") for side in (before, after)):
         return
     of = ["collection", "schema"]
@@ -96,7 +97,8 @@ def _one_null(name: str) -> pl.Expr:
 
 
 def _against_digests(before: Side, after: Side) -> Iterator[Difference]:
-    """A baseline knows one hash a suite: it is judged where none of the suite's cases is gone."""
+    """A baseline has one hash for each suite; it is compared if none of the suite's cases is
+    missing."""
     kinds = {"suite": "suites", "vocabulary": "vocabulary", "model": "model"}
     cases = before.cells.select("suite", "case").unique()
     now = digests(after.cells, cases)

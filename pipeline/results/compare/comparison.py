@@ -1,8 +1,7 @@
 """Two sides paired cell by cell: what regressed, what was fixed, and whether that fails a gate.
 
-Cells are paired by their names without the part that is compared, and never netted: a fix does
-not make up for a regression. Sides that are not alike are refused with the difference named.
-Reads tables alone; knows no llama.cpp and no llguidance.
+Cells are paired by their names, without the part that is compared. A fix never offsets a
+regression. Sides that are not comparable are refused, with the difference named. Reads tables only.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ class Comparison:
     before: Side
     after: Side
     versions: tuple[tuple[str, str, str], ...]
-    """(name, before, after) of everything that changed among what made the runs."""
+    """(name, before, after) of each version that changed."""
     allowed: tuple[Difference, ...]
-    """In what the sides are not alike and were allowed not to be."""
+    """Differences between the sides that `allow` permits."""
     allow: tuple[str, ...]
     cells: pl.DataFrame
     """One row a pair, worst first."""
@@ -65,19 +64,20 @@ class Comparison:
 
     @property
     def n_changed(self) -> int:
-        """Cells and findings with any change, an output with the same verdict included."""
+        """Cells and findings with any change, including outputs that changed under the same
+        verdict."""
         moved = ~pl.col("change").is_in([c.value for c in STILL]) | pl.col("output_changed")
         return self.cells.filter(moved).height + self.tables.height
 
     def exit_code(self, fail_on: str) -> int:
-        """0, or 1 where the gate fails."""
+        """0, or 1 if the gate fails."""
         if fail_on == "any_change":
             return int(self.n_changed > 0)
         return int(fail_on == "regression" and self.n_worse + self.n_tables_worse > 0)
 
 
 def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
-    """Pair two sides; raises CompareError where they must not be compared."""
+    """Pair two sides. Raises CompareError if they cannot be compared."""
     if _same(before, after):
         raise CompareError(
             f"Both sides are {before.label}: there is nothing to compare. Give before.run and "
@@ -109,8 +109,8 @@ def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
 
 
 def _compared(before: Side, after: Side) -> set[str]:
-    """The parts that are compared: those named, and with a builder its target, where each side
-    has only one. So a builder in process pairs with a build of a server."""
+    """The parts that are compared: those that are named, and with a builder also the target, if
+    each side has only one. So an in-process builder can be paired with a server's build."""
     named = set(before.part)
     targets = [set(side.cells["target"].to_list()) for side in (before, after)]
     if "builder" in named and all(len(some) == 1 for some in targets):
@@ -127,9 +127,8 @@ def _same(before: Side, after: Side) -> bool:
 def _versions(
     before: Mapping[str, str], after: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
-    """What changed among the versions; the two engines under test come first.
-
-    What only one side records did not change: a baseline leaves out what every machine has anew.
+    """Changed versions; the two engines under test come first. A version that only one side records
+    did not change: a baseline omits versions that differ between machines.
     """
     first = ("llama-cpp-python", "llguidance", "engine")
     for name in sorted(before.keys() & after.keys(), key=lambda name: (name not in first, name)):
@@ -138,7 +137,7 @@ def _versions(
 
 
 def _renamed(cells: pl.DataFrame, before: Side, after: Side) -> Iterator[str]:
-    """A builder, model, tokenizer or suite that seems only to have another name now."""
+    """A builder, model, tokenizer or suite that seems to be renamed."""
     for part in ("builder", "target", "model", "tokenizer", "suite"):
         if part in before.part:
             continue

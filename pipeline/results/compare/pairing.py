@@ -1,4 +1,4 @@
-"""Cells of two sides joined by their names, each pair with what became of it, worst first."""
+"""Cells of two sides joined by their names, each pair with its change, worst first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENDS = ("before", "after")
 
 
 def paired(before: pl.DataFrame, after: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """The full join of both sides; every column but the key stands there twice."""
+    """The full join of both sides; every column except the key is there twice."""
     if "repeat" in before.columns or "repeat" in after.columns:
         key = [*key, "repeat"]
         none = pl.lit(None, dtype=pl.Int64).alias("repeat")

@@ -19,7 +19,7 @@ _Z = 1.959963984540054
 
 @dataclass(frozen=True)
 class Rate:
-    """How often a group of repeated cells came out `ok` on each side."""
+    """How often a group of repeated cells was `ok` on each side."""
 
     scope: str
     pairs: int
@@ -40,7 +40,7 @@ class Rate:
 
     @property
     def p(self) -> float:
-        """McNemar's exact p: how likely so lopsided a split of the flips is by chance."""
+        """McNemar's exact p: the probability of at least this imbalance of flips by chance."""
         return mcnemar(self.regressed, self.fixed)
 
 
@@ -64,7 +64,7 @@ def mcnemar(worse: int, better: int) -> float:
 
 
 def rates(cells: pl.DataFrame) -> tuple[Rate, ...]:
-    """Rates of all repeated pairs together and of each suite; none where nothing is repeated."""
+    """Rates of all repeated pairs together and of each suite; empty without repeats."""
     if "repeat" not in cells.columns:
         return ()
     pairs = cells.filter(

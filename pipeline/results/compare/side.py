@@ -1,8 +1,7 @@
-"""The two sides of a comparison: which run, which part of it, and whether it is whole.
+"""The two sides of a comparison: a run, the part of it, and a check that it is complete.
 
-A side is a folder, a run by its name, the `latest` run, or the `baseline`; all of it or one
-builder or target of it. A run that was not closed, or whose tables are not what its manifest says,
-is refused here.
+A side is a folder, a run by its name, the `latest` run, or the `baseline`; all of it, or one
+builder or target. A run without a manifest, or with tables that do not match it, is refused here.
 """
 
 from __future__ import annotations
@@ -38,24 +37,24 @@ CELLS = (
 
 @dataclass(frozen=True)
 class Asked:
-    """A side as it was asked for."""
+    """A side as the user named it."""
 
     run: str
     builder: str | None = None
     target: str | None = None
 
     def part(self) -> dict[str, str]:
-        """The part of the run: a value for each name that narrows it."""
+        """The compared part of the run: name → value."""
         named = {"target": self.target, "builder": self.builder}
         return {name: value for name, value in named.items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side, whole and readable."""
+    """One side, complete and readable."""
 
     name: str
-    """What people call it: the run's folder name, or the baseline's file."""
+    """Display name: the run's folder name, or the baseline's file."""
     folder: Path | None
     """None for a baseline, which has verdicts only."""
     part: Mapping[str, str]
@@ -63,14 +62,14 @@ class Side:
     versions: Mapping[str, str]
     """Everything that made the run, by name."""
     settings: Mapping[str, str]
-    """What was set that decides outcomes, by key; must be alike on both sides."""
+    """Settings that decide outcomes, by key; they must be equal on both sides."""
     digests: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     """For a baseline: (`suite`, `vocabulary` or `model`; its name) → hash, see `digests`."""
     rows: Mapping[str, int] = field(default_factory=dict[str, int])
-    """How many rows each table has, as the closing record says; none for a baseline."""
+    """Number of rows of each table, from the manifest; empty for a baseline."""
 
     def table(self, name: str) -> pl.DataFrame:
-        """A table of the run beside its cells, of this side's part only."""
+        """Another table of the run, only of this side's part."""
         assert self.folder is not None
         rows = whole(self.folder, name, self.rows[name])
         for part, value in self.part.items():
@@ -114,7 +113,7 @@ def _builders(folder: Path, manifest: dict[str, Any]) -> set[str]:
 
 
 def checked(cells: pl.DataFrame, where: str) -> pl.DataFrame:
-    """Cells with known verdicts and each there once; anything else is refused."""
+    """The cells, checked: verdicts must be known, and each cell must be there once."""
     strange = set(cells["verdict"].unique().to_list()) - {verdict.value for verdict in Verdict}
     if strange:
         raise CompareError(f"{where} holds unknown verdicts: {sorted(map(str, strange))}.")
@@ -131,8 +130,8 @@ def checked(cells: pl.DataFrame, where: str) -> pl.DataFrame:
 def narrowed(
     cells: pl.DataFrame, asked: Asked, where: str, builders: Iterable[str] = ()
 ) -> pl.DataFrame:
-    """Only the cells of the builder or target that was asked for; `builders` are in other tables,
-    so that a run without cells has them too."""
+    """Only the cells of the named builder or target. `builders` are those of other tables, for a
+    run without cells."""
     for name, value in asked.part().items():
         there = {*cells[name].to_list(), *(builders if name == "builder" else ())}
         if value not in there:
@@ -146,8 +145,8 @@ def narrowed(
 def digests(cells: pl.DataFrame, cases: pl.DataFrame | None = None) -> dict[tuple[str, str], str]:
     """One short hash for the definition of each suite, each vocabulary and each model.
 
-    With `cases` (suite, case), a suite's hash is made of these cases only. A suite has none where
-    the definition of some case is not known, as of a case that no process lived to begin.
+    With `cases` (suite, case), a suite's hash is made of these cases only. A suite has none if the
+    definition of a case is unknown, such as that of a case that crashed before it began.
     """
     if cases is not None:
         cells = cells.join(cases.unique(), on=["suite", "case"], how="semi")
@@ -182,7 +181,7 @@ def _versions(manifest: dict[str, Any]) -> dict[str, str]:
 
 
 def _settings(manifest: dict[str, Any]) -> dict[str, str]:
-    """Everything set but the choice of suites and cases, which shows in the cells themselves."""
+    """All settings except the choice of suites and cases, which the cells show."""
     found = {"stages": ",".join(manifest.get("stages", []))}
     groups: dict[str, dict[str, object]] = manifest.get("settings", {})
     for group, values in groups.items():

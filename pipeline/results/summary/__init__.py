@@ -1,3 +1,3 @@
-"""What the console says of a run that has ended."""
+"""The console text of a finished run."""
 
 __all__ = ["audit", "console", "replay"]

@@ -1,4 +1,4 @@
-"""What the console says of token tables, proved masks and released engines."""
+"""Console text about token tables, judged masks and released engines."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ _RIGHT = (MaskVerdict.EXACT.value, MaskVerdict.INCOMPLETE_FORCED.value)
 
 
 def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
-    """Sections 4.3 and 4.4: wrong tokens, bad tokens of the first masks, and what that means.
+    """Sections 4.3 and 4.4 of the founding document: wrong tokens, bad tokens of the first masks,
+    and the result.
 
-    Rows of text, as of the tables below; the first is the head.
+    Rows of text; the first one is the head.
     """
     bad = {
         (row["tokenizer"], row["builder"], row["probe"]): row["n_bad"]
@@ -52,7 +53,7 @@ def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
 
 
 def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
-    """How many masks were proved, and what was found."""
+    """The number of judged masks, and the findings."""
     rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
     rows[0] += ["not judged", "exact", "forced only", "engine's own", "faults"]
     for (tokenizer, builder), group in states.group_by(
@@ -85,7 +86,7 @@ def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
 
 
 def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
-    """Released engines' own masks: how many are exact, and in how many which kind is wrong."""
+    """Masks of released engines: how many are exact, and how many have each kind of fault."""
     rows = [["tokenizer", "engine", "masks judged", "exact", "masks with which fault"]]
     for (tokenizer, engine), group in engines.group_by(
         ["tokenizer", "engine"], maintain_order=True
@@ -109,7 +110,7 @@ def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
 
 
 def without_result(tables: dict[str, pl.DataFrame]) -> list[str]:
-    """A line for each unit of these tables (by name) that came to no result, with the reason."""
+    """A line for each unit without a result in these tables, with the reason."""
     return [
         f"{name} of {row['tokenizer']}{' under ' + row['builder'] if 'builder' in row else ''}: "
         f"{row['status']}: {row['reason']}"

@@ -1,6 +1,6 @@
-"""What the console says of a finished run: the section-8 table, the findings, where the files are.
+"""The console text of a finished run: the section-8 table, the findings, the files.
 
-Rendered from tables alone; bytes of models never reach the terminal raw.
+It is rendered from tables alone. Bytes of models are escaped before they reach the terminal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .replay import REPLAYED, share
 
 _WORST = 6
 _LONGEST = 1000
-"""Characters of a line."""
+"""Longest line, in characters."""
 _FIRST = ("unfixed", "fixed", "exact")
 """Builders whose columns come first, in this order."""
 _TRUE_BYTES = ("fixed", "exact")
@@ -77,7 +77,7 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
 
 
 def _titled(title: str, rows: list[list[str]]) -> str:
-    """A table under its title; nothing where it has no rows."""
+    """A table under its title; empty if it has no rows."""
     return f"{title}\n{_grid(rows)}" if len(rows) > 1 else ""
 
 
@@ -103,7 +103,8 @@ def _prefix(tokenizers: pl.DataFrame, prefix: pl.DataFrame, run: Path) -> str:
 
 
 def _flags(run: Path) -> Iterator[str]:
-    """Section 9: what the two flags of `llama_tokenize` do about the space."""
+    """Section 9 of the founding document: the effect of the two flags of `llama_tokenize` on the
+    space."""
     for (tokenizer,), group in parquet.read(run, "flags").group_by(
         ["tokenizer"], maintain_order=True
     ):
@@ -126,7 +127,8 @@ def _templates(run: Path) -> Iterator[str]:
 
 
 def greedy_loses(cells: pl.DataFrame) -> list[list[str]]:
-    """What forcing saves, over the cells that are right under every builder that mends defect B."""
+    """The savings by forced tokens, over cells that are right under every builder without defect B.
+    """
     able = _to_be_right(cells).filter(pl.col("builder").is_in(_TRUE_BYTES))
     if able["builder"].n_unique() < 2:
         return []
@@ -164,12 +166,12 @@ def section8(cells: pl.DataFrame) -> list[list[str]]:
 
 
 def _to_be_right(cells: pl.DataFrame) -> pl.DataFrame:
-    """All but the sentinel cases, which ask whether a target enforces at all."""
+    """All but the sentinel cases, which test whether a target enforces at all."""
     return cells.filter(pl.col("suite") != SENTINEL)
 
 
 def by_builder(cells: pl.DataFrame) -> list[str]:
-    """The builders in the order of the tables: what is to be mended and the remedies, by name."""
+    """The builders in the order of the tables: `unfixed`, the remedies, then others by name."""
     builders = cells["builder"].unique().to_list()
     return sorted(builders, key=lambda b: (_FIRST.index(b) if b in _FIRST else len(_FIRST), b))
 
@@ -185,7 +187,7 @@ def _score(cells: pl.DataFrame) -> str:
 
 
 def enforcement(cells: pl.DataFrame) -> list[list[str]]:
-    """What became of the sentinel cases: right answers to the others do not show enforcement."""
+    """Results of the sentinel cases: right answers to other cases do not prove enforcement."""
     cells = cells.filter(suite=SENTINEL)
     if not cells.height:
         return []
@@ -206,7 +208,7 @@ def _came(row: dict[str, Any] | None) -> str:
 
 
 def _worst(cells: pl.DataFrame) -> str:
-    """Verdict counts and the worst cells, with what was wrong."""
+    """Verdict counts, and the worst cells with their reasons."""
     counts = dict(cells["verdict"].value_counts().iter_rows())
     order = sorted(counts, key=lambda name: -BADNESS[Verdict(name)])
     tally = ", ".join(f"{counts[name]} {name}" for name in order)

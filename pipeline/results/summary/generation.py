@@ -1,4 +1,4 @@
-"""What the console says of generation beside its verdicts: rates of samples, and its speed."""
+"""Console text about generation: rates of samples, and speed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPEED = "Speed of generation"
 
 
 def rates(cells: pl.DataFrame) -> list[list[str]]:
-    """How often sampled cells came out right; only the head where none is repeated."""
+    """Rates of right samples; only the head if no cell is repeated."""
     rows = [["model", "tokenizer", "builder", "suite", "ok", "interval", "samples"]]
     names = ["model", "tokenizer", "builder", "suite"]
     repeated = cells.filter(pl.col("repeat").is_not_null())
@@ -27,7 +27,7 @@ def rates(cells: pl.DataFrame) -> list[list[str]]:
 
 
 def speed(timings: list[dict[str, Any]]) -> list[list[str]]:
-    """Where the time of each job's generation went; shares are of all but judging."""
+    """Time shares of each job's generation, without judging."""
     rows = [["model", "tokenizer", "tokens", "forced", "a second", "side by side"]]
     rows[0] += ["decode", "mask wait", "select", "python", "judging"]
     for job in timings:

@@ -1,4 +1,4 @@
-"""What the console says of a replay: what was found under each builder, and what it took."""
+"""Console text about a replay: findings for each builder, and time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def rows(replay: pl.DataFrame, times: pl.DataFrame) -> list[list[str]]:
 
 
 def share(manifest: dict[str, Any]) -> str:
-    """How much of the workers' processor time was spent in the engine."""
+    """Share of the workers' processor time that was spent in the engine."""
     spent = manifest["volatile"]["replay_cpu_ns"]
     if not spent["all"]:
         return ""

@@ -1,3 +1,3 @@
-"""Parquet files of a run: their columns, reading, writing and merging, and where runs lie."""
+"""Parquet files of a run: their columns, reading, writing, merging, and finding run folders."""
 
 __all__ = ["parquet", "released", "renames", "run_folder", "schemas", "words"]

@@ -1,8 +1,9 @@
-"""The tables of a run: the one path by which rows become Parquet, and the one that reads it.
+"""The tables of a run: the only code that writes rows as Parquet, and the only code that reads
+them.
 
-Their columns are in `schemas`. Workers know neither polars nor those; they send rows as JSON,
-bytes as Latin-1 text (`Channel.rows`).
-The parts of a run, whoever wrote them, are merged here, once, atomically.
+Their columns are in `schemas`. Workers use neither polars nor these columns; they send rows as
+JSON, bytes as Latin-1 text (`Channel.rows`). All parts of a run are merged here, once and
+atomically.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ def frame(table: str, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
 
 
 _AT_ONCE = 50_000
-"""Rows that are turned into columns together."""
+"""Number of rows that are converted to columns together."""
 
 
 def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
-    """Merge part files into the run's Parquet tables; the number of rows of each.
+    """Merge part files into the run's Parquet tables; returns the number of rows of each.
 
-    Every table is written, be it empty, and replaced atomically.
+    Every table is written, even an empty one, and replaced atomically.
     """
     sent = [table for table in schemas.SCHEMAS if table != "field"]
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in sent}
@@ -52,7 +53,7 @@ def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
         for message in settled(part):
             held = rows[table := message["table"]]
             held.extend(message["rows"])
-            if len(held) >= _AT_ONCE:  # as columns they take a fraction of the memory
+            if len(held) >= _AT_ONCE:  # as columns they need a fraction of the memory
                 frames[table].append(frame(table, held))
                 held.clear()
     counts: dict[str, int] = {}
@@ -68,7 +69,7 @@ def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
 
 
 def derive_field(run: Path) -> int:
-    """Write the table `field`, which other tables of the run decide; the number of its rows."""
+    """Derive the table `field` from other tables of the run; returns the number of its rows."""
     data = released.of(read(run, "tokenizers"), read(run, "reproducers"))
     data = data.sort(schemas.SORT_KEYS["field"], maintain_order=True)
     write(data, run / "field.parquet")
@@ -109,7 +110,7 @@ def of_another_schema(part: Path, job: dict[str, Any]) -> str | None:
 
 
 def settled(part: Path) -> Iterator[dict[str, Any]]:
-    """The `rows` of units that are done, each unit's once; the rest is of no account.
+    """The `rows` of units that are done, each unit once; other messages are ignored.
 
     Raises TablesError for rows of another schema version: only whole tables are converted.
     """
@@ -133,19 +134,20 @@ def write(data: pl.DataFrame, path: Path) -> None:
     try:
         with files.replacing(path) as temporary:
             data.write_parquet(temporary, compression="zstd", metadata=metadata)
-    except pl.exceptions.ComputeError as error:  # as polars tells of a full disk
+    except pl.exceptions.ComputeError as error:  # polars reports a full disk in this way
         raise OSError(errno.EIO, str(error)) from None
 
 
 def readable(version: object) -> bool:
-    """Whether tables of this schema version can be read: today's, or with a way to today's."""
+    """Whether tables of this schema version can be read: the current one, or one with migrations.
+    """
     if not isinstance(version, int) or version > schemas.SCHEMA_VERSION:
         return False
     return all(step in schemas.MIGRATIONS for step in range(version, schemas.SCHEMA_VERSION))
 
 
 def scan(run: Path, table: str) -> pl.LazyFrame:
-    """One table of a run in today's columns, whichever version wrote it, not yet read."""
+    """One table of a run, lazily, converted to the current columns."""
     path = run / f"{table}.parquet"
     if not path.is_file():
         raise TablesError(f"{run} holds no {table}.parquet; it is not a whole run.")
@@ -178,7 +180,7 @@ def read(run: Path, table: str, columns: Iterable[str] | None = None) -> pl.Data
 
 
 def collect(data: pl.LazyFrame, run: Path, table: str) -> pl.DataFrame:
-    """Read what was made of a `scan`."""
+    """Collect a query over a `scan`. Raises TablesError for a damaged file."""
     try:
         return data.collect()
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
@@ -186,6 +188,6 @@ def collect(data: pl.LazyFrame, run: Path, table: str) -> pl.DataFrame:
 
 
 def _damaged(path: Path, error: BaseException) -> TablesError:
-    """What is said of a Parquet file that cannot be read."""
+    """The error for a Parquet file that cannot be read."""
     reason = " ".join(str(error).split())[:200]
     return TablesError(f"{path} is damaged or cut short ({reason}). Make the run anew.")

@@ -1,7 +1,7 @@
-"""The field: a row for each builder, release and vocabulary; where it is wrong, with its proof.
+"""The table `field`: a row for each builder, release and vocabulary, with the proof of a fault.
 
-Nothing is judged here. `of` puts together what the tables of an audit say; whose fault is told in
-public already is data of this file.
+Nothing is judged here. `of` combines the tables of an audit. Public reports of known faults are
+data in this file.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from ...model.verdicts import MaskKind, MaskVerdict
 from . import schemas
 
 _BESIDE = (MaskKind.SPECIAL, MaskKind.FORCED)
-"""Kinds of reproducers that show something else than the wrong bytes of a rendered token."""
+"""Kinds of reproducers that show something other than wrong bytes of a rendered token."""
 
 _WORST = (MaskVerdict.UNSOUND, MaskVerdict.EMPTY, MaskVerdict.INCOMPLETE)
-"""Verdicts of masks by what they do to a text: it is wrong, it ends, it is spelt otherwise."""
+"""Verdicts of masks by their effect on a text: it is wrong, it ends, it is split differently."""
 
 _KNOWN = {
     "unfixed": "google-ai-edge/LiteRT-LM#3510",
@@ -27,7 +27,7 @@ _KNOWN = {
     "xgrammar_byte_fallback": "by its use, where the vocabulary is of another kind",
     "xgrammar_byte_level": "by its use, where the vocabulary is of another kind",
 }
-"""Where a builder's fault is told in public, or whose it is."""
+"""Public report of a builder's fault, or its cause."""
 
 _KNOWN_ENGINES: dict[tuple[str, str, str], str] = {
     ("outlines", MaskVerdict.INCOMPLETE, MaskKind.DUPLICATE): "dottxt-ai/outlines#1830",
@@ -41,13 +41,13 @@ _KNOWN_ENGINES: dict[tuple[str, str, str], str] = {
     ("lmfe", MaskVerdict.UNSOUND, MaskKind.WRONG_BYTES): "abetlen/llama-cpp-python#1375",
     ("lmfe", MaskVerdict.INCOMPLETE, MaskKind.WRONG_BYTES): "abetlen/llama-cpp-python#1375",
 }
-"""The same of engines: by engine, verdict and kind of token."""
+"""Public reports of engines' faults, by (engine, verdict, kind of token)."""
 
 _ISSUE = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
 
 
 def links(known: str | None) -> Iterator[tuple[str, str]]:
-    """(text, address) of each part; the address is empty where a part is no issue."""
+    """(text, address) of each part; the address is empty for a part that is no issue."""
     for part in (known or "").split(", "):
         found = _ISSUE.fullmatch(part)
         address = f"https://github.com/{found[1]}/issues/{found[2]}" if found else ""
@@ -56,15 +56,15 @@ def links(known: str | None) -> Iterator[tuple[str, str]]:
 
 
 def known_engine(engine: str, verdict: str, kind: str) -> str | None:
-    """Where an engine's finding is told in public."""
+    """The public report of an engine's finding, or None."""
     return _KNOWN_ENGINES.get((engine, verdict, kind))
 
 
 def of(tokenizers: pl.DataFrame, reproducers: pl.DataFrame) -> pl.DataFrame:
     """The table `field` of an audit, from its other tables.
 
-    Of several proofs the one with the fewest tokens before it stands, the worst of these, and the
-    shortest of those.
+    Of several proofs, the one with the fewest tokens before it is kept; then the worst, then the
+    shortest.
     """
     wrong = pl.col("n_normal_wrong") > 0
     ranks = {verdict.value: rank for rank, verdict in enumerate(_WORST)}

@@ -1,4 +1,4 @@
-"""What changed its name or its place from one schema version to the next, as data.
+"""Changes of names and places between schema versions, as data.
 
 The migration of older tables, `scripts/same_tables.py` and the table in CHANGELOG all follow these
 lists.
@@ -17,7 +17,7 @@ _FAILURES = tuple(status.value for status in Status if status is not Status.OK)
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a column that is another one now; None for a null."""
+    """A word of a column that has changed; None stands for null."""
 
     table: str
     column: str
@@ -27,13 +27,13 @@ class Word:
 
 @dataclass(frozen=True)
 class Moved:
-    """Words that stood in a column of another meaning; they have a column of their own now."""
+    """Words that were in a column of another meaning and now have their own column."""
 
     table: str
     column: str
     new_column: str
     told: str
-    """The words, as CHANGELOG tells them."""
+    """The words, as in CHANGELOG."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Emptied:
     table: str
     column: str
     told: str
-    """The value, as CHANGELOG tells it."""
+    """The value, as in CHANGELOG."""
 
 
 WORDS_1_TO_2 = (
@@ -94,7 +94,7 @@ def from_1_to_2(table: str, rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_status(table: str, rows: pl.LazyFrame, moved: list[str]) -> pl.LazyFrame:
-    """The rows with their `status`, and null where a failure stood or a unit has no result."""
+    """The rows with `status`, and null in place of a failure or a missing result."""
     status = pl.coalesce(*(pl.when(_failure(name)).then(name) for name in moved))
     if table == "prefix":  # a vocabulary that our encoder refuses: `none of them`, and the reason
         refused = pl.when(pl.col("reason") != "").then(pl.lit(Status.LOAD_REFUSED.value))

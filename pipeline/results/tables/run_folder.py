@@ -52,7 +52,7 @@ def find(run: str, results_dir: Path, *, unfinished: bool = False) -> Path:
 def whole(
     folder: Path, table: str, height: object, columns: list[str] | None = None
 ) -> pl.DataFrame:
-    """A table with as many rows as the run's closing record says."""
+    """A table, checked to have as many rows as the manifest says."""
     rows = parquet.read(folder, table, columns)
     if rows.height != height:
         raise CompareError(
@@ -63,7 +63,7 @@ def whole(
 
 
 def closed(folder: Path) -> dict[str, Any]:
-    """The manifest of a run that was finished; a run without one is truncated."""
+    """The manifest of a finished run. Raises CompareError for a run without one."""
     path = folder / _MANIFEST
     if not path.exists():
         raise CompareError(
@@ -99,7 +99,7 @@ def runs(results_dir: Path) -> list[Path]:
 
 
 def recorded(folder: Path) -> dict[str, Any]:
-    """A run's closing record as it is; empty where there is none or it cannot be read."""
+    """A run's manifest, unchecked; empty if there is none or it cannot be read."""
     try:
         found: Any = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -119,11 +119,11 @@ def _latest(results_dir: Path, unfinished: bool) -> Path:
 
 
 def _age(folder: Path) -> tuple[float, int, str]:
-    """When a run was finished, in its own words: a copy's files may be younger than the run."""
+    """When a run was finished, according to its manifest: a copy's files may be younger."""
     path = folder / _MANIFEST
     written = (path if path.exists() else folder / "parts").stat()
     finished = written.st_mtime
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # `closed` will tell
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # `closed` reports it
         said = recorded(folder)["volatile"]["finished"]
         finished = datetime.datetime.fromisoformat(said).timestamp()
     return finished, written.st_mtime_ns, folder.name

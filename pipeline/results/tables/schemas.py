@@ -1,6 +1,6 @@
 """The columns of a run's tables, as data: names, types, order of rows, versions.
 
-What reads and writes them is `parquet`.
+`parquet` reads and writes them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import polars as pl
 from . import renames
 
 SCHEMA_VERSION = 2
-"""Counted up whenever a column changes its name, type or meaning.
+"""Increased whenever a column changes its name, type or meaning.
 
-A column that is only added needs no new version: where an older file lacks it, it is read as null.
+A column that is only added needs no new version: in an older file it is read as null.
 """
 
 MIGRATIONS: dict[int, Callable[[str, pl.LazyFrame], pl.LazyFrame]] = {1: renames.from_1_to_2}
-"""For each older version what turns a table of it, by name, into one of the next version.
+"""For each older version: (table name, rows) → the rows in the next version.
 
-A version whose chain to `SCHEMA_VERSION` has a gap cannot be read any more. `tests/fixtures/`
-holds a small run of every version.
+A version without a complete chain to `SCHEMA_VERSION` cannot be read. `tests/fixtures/` has a small
+run of every version.
 """
 
 _S, _I, _B, _Y = pl.String(), pl.Int64(), pl.Boolean(), pl.Binary()
@@ -37,8 +37,8 @@ _PROOF: dict[str, pl.DataType] = {
     "file": _S,
     "command": _S,
 }
-"""A mask that shows a fault: what leads to it, its ids, the bytes of the first of these, and how to
-see it again."""
+"""A mask that shows a fault: the tokens before it, its ids, the bytes of the first one, and the
+command that shows it again."""
 
 SCHEMAS: dict[str, dict[str, pl.DataType]] = {
     "cells": {
@@ -361,4 +361,4 @@ SORT_KEYS: dict[str, list[str]] = {
 """The order of rows, so that the same run gives the same file."""
 
 REPEATABLE = tuple(table for table in SCHEMAS if table not in {"cells", "steps"})
-"""Tables whose rows several jobs of one run may give alike (two models around one tokenizer)."""
+"""Tables in which several jobs of a run may have equal rows (two models with one tokenizer)."""

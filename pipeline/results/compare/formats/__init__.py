@@ -22,7 +22,7 @@ FILES = (
 
 
 def write_all(comparison: Comparison, out: Path, fail_on: str) -> None:
-    """Write every form of a comparison into a folder, each file whole or not at all."""
+    """Write a comparison in every format into a folder; each file is replaced atomically."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         parquet.write(comparison.cells, out / "comparison.parquet")

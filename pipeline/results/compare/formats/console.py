@@ -12,7 +12,7 @@ from . import words
 
 
 def text(comparison: Comparison, fail_on: str, limit: int) -> str:
-    """The whole answer; at most `limit` lines of each kind of change."""
+    """The whole text; at most `limit` lines for each kind of change."""
     lines = "\n".join(_lines(comparison, fail_on, limit)).split("\n")
     return "\n".join(visible(line, 2_000) for line in lines)
 

@@ -10,11 +10,11 @@ from ..pairing import WORSE
 from . import words
 
 MAX = 10
-"""Errors that GitHub shows of one step; the last one tells how many more there are."""
+"""Number of errors that GitHub shows for a step; the last one says how many more there are."""
 
 
 def lines(comparison: Comparison) -> Iterator[str]:
-    """One `::error` for each cell or finding that is worse, as many as GitHub shows."""
+    """One `::error` for each worse cell or finding, up to the number that GitHub shows."""
     told = [
         (f"{change.value}: {words.place(row, comparison)}", f"{words.flip(row)}. {words.why(row)}")
         for change in WORSE

@@ -1,4 +1,4 @@
-"""A comparison as JUnit XML: one test a pair; what is worse fails, an old failure is skipped."""
+"""A comparison as JUnit XML: one test for each pair; worse pairs fail, old failures are skipped."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _head(row: words.Row) -> str:
 
 @lru_cache(4096)
 def _attribute(value: str) -> str:
-    """A quoted attribute; cached, for a run has few names and many cells."""
+    """A quoted attribute; cached, because a run has few names and many cells."""
     return quoteattr(visible(value, 200))
 
 

@@ -19,7 +19,7 @@ _FOOT = 3_000
 """Characters kept for the head, the cut lines and the last sentence."""
 
 _SECTION = 20_000
-"""Characters that no section but the first may use up."""
+"""Characters that sections after the first may not use."""
 
 
 def text(comparison: Comparison, fail_on: str, max_chars: int = MAX_CHARS) -> str:
@@ -72,7 +72,7 @@ def _sections(comparison: Comparison) -> Iterator[_Section]:
 def _fitted(
     title: str, lines: Iterator[str], total: int, file: str, room: int
 ) -> tuple[list[str], int]:
-    """A section's lines as far as there is room, and the characters they take."""
+    """(a section's lines that fit, number of their characters)."""
     if not total:
         return [], 0
     section = [f"\n### {title[0].upper()}{title[1:]} ({total})"]
@@ -98,7 +98,7 @@ def _cut_text(made: str, limit: int) -> str:
 
 
 def code(content: str) -> str:
-    """Text as a code span: nothing in it is taken for Markdown, HTML or a mention."""
+    """Text as a code span, so that nothing in it acts as Markdown, HTML or a mention."""
     if not content:
         return ""
     content = visible(content, 2_000).replace("|", "\\|")

@@ -31,7 +31,7 @@ def lines(comparison: Comparison, fail_on: str) -> Iterator[str]:
     yield head.removesuffix("\n}") + ',\n  "cells": [\n'
     for start in range(0, cells.height, _CHUNK):
         made = _cells(cells.slice(start, _CHUNK)).to_list()
-        # What could steer a terminal or turn text around is escaped, as `json.dumps` does it.
+        # Terminal control and text-direction characters are escaped, as `json.dumps` does.
         made = [line if line.isascii() else json.dumps(json.loads(line)) for line in made]
         more = start + _CHUNK < cells.height
         yield ",\n".join(f"    {line}" for line in made) + (",\n" if more else "\n")
@@ -86,7 +86,7 @@ def _side(side: Side) -> dict[str, Any]:
 
 
 def _cells(cells: pl.DataFrame) -> pl.Series:
-    """Every row as a JSON object, made in one go: a comparison can have 100,000 of them."""
+    """Every row as a JSON object, made together: a comparison can have 100,000 rows."""
     if "repeat" not in cells.columns:
         cells = cells.with_columns(repeat=pl.lit(None, dtype=pl.Int64))
     names = (*KEY, "repeat", "change", "output_changed")
@@ -95,7 +95,7 @@ def _cells(cells: pl.DataFrame) -> pl.Series:
 
 
 def _half(end: str) -> pl.Expr:
-    """One side of a pair, null where the cell is not there; bytes as hexadecimal."""
+    """One side of a pair, null if the cell does not exist; bytes as hexadecimal."""
     names = ("verdict", "cause", "reason", "step", "token")
     fields = [pl.col(f"{name}_{end}").alias(name) for name in names]
     fields += [

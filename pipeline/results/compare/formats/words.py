@@ -1,4 +1,4 @@
-"""What every form of a comparison says in the same words: cells, flips, tokens, findings."""
+"""Sentences that all formats of a comparison share: cells, flips, tokens, findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXAMPLES = 3
 
 
 def place(row: Row, comparison: Comparison) -> str:
-    """Which cell it is, but for the part that is compared."""
+    """The name of a cell, without the compared part."""
     target = "" if row["target"] == IN_PROCESS else row["target"]
     parts = {"target": target, "builder": row["builder"]}
     parts |= dict.fromkeys(comparison.before.part, "")
@@ -49,7 +49,7 @@ def _verdict(row: Row, end: str) -> str:
 
 
 def why(row: Row) -> str:
-    """What went wrong on the failing side, down to the token, and what came out."""
+    """The fault on the failing side, with its token and the output."""
     end = "after" if row["verdict_after"] not in (None, Verdict.OK) else "before"
     parts: list[str] = []
     reason = row[f"reason_{end}"] or ""
@@ -76,7 +76,7 @@ def sentence(comparison: Comparison) -> str:
 
 
 def verdict(comparison: Comparison, fail_on: str) -> str:
-    """What the gate makes of it."""
+    """The result of the gate."""
     code = comparison.exit_code(fail_on)
     if comparison.n_worse or comparison.n_tables_worse:
         found = f"{comparison.n_worse} cells and {comparison.n_tables_worse} table rows are worse"
@@ -111,7 +111,7 @@ class Finding:
 
 
 def findings(comparison: Comparison) -> Iterator[Finding]:
-    """The findings of the tables, gathered; the worst first."""
+    """The findings of the tables, grouped; worst first."""
     by = ["table", "tokenizer", "builder", "key", "column", "change"]
     for names, group in comparison.tables.group_by(by, maintain_order=True):
         table, tokenizer, builder, key, column, change = (
@@ -148,7 +148,7 @@ def _example(row: Row) -> str:
 
 
 def versions(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """What changed of the things that made the runs, made visible."""
+    """The changed versions, escaped for display."""
     return [
         (visible(name), visible(was, 60), visible(now, 60))
         for name, was, now in comparison.versions

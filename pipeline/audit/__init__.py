@@ -1,7 +1,7 @@
-"""Findings, and nothing else: a vocabulary, a table, an engine and a grammar in, what is wrong out.
+"""Findings: from a vocabulary, a table, an engine and a grammar to what is wrong with them.
 
 Opens no file, starts no process, makes no table of results. Imports `engines` and what is below
-it. `reference_tokenizers` is a program of its own, for another Python.
+it. `reference_tokenizers` is a separate program, for another Python.
 """
 
 __all__ = [

@@ -1,8 +1,8 @@
-"""A given text walked through a builder's matcher as tokens, and whose fault a failure is.
+"""Walk a given text through a builder's matcher as tokens, and find the cause of a failure.
 
-Each token must be allowed by the mask and taken; at the end the text must be complete, with an id
-allowed on which the runtime stops. What a canonical tokenization forces is allowed by design: a
-mask with one forced token whose true bytes the text goes on with refuses no other spelling of it.
+Each token must be allowed by the mask and consumed; at the end the text must be complete, with an
+id allowed on which the runtime stops. Forced tokens are allowed by design: a mask with one forced
+token whose true bytes continue the text does not count as refusing another spelling.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Walked:
 
     end: InstanceEnd
     step: int | None = None
-    """The step it ended at, the number of tokens for the end itself; None where all went well."""
+    """The step of the failure; the number of tokens if only the end failed; None without a failure.
+    """
 
     @property
     def accepted(self) -> bool:
@@ -35,21 +36,21 @@ class Walked:
 
 @dataclass
 class Meter:
-    """Processor time that one thread spends in the engine, nanoseconds.
+    """Processor time that one thread spends in the engine, in nanoseconds.
 
-    Not wall time: a thread that comes back from the engine may have to wait for the others.
+    Wall time would include waiting for other threads after a return from the engine.
     """
 
     masks: list[int] = field(default_factory=list[int])
-    """Of each mask."""
+    """Time of each mask."""
     first: int = 0
     """From the start of compiling to the first mask."""
     engine: int = 0
-    """Of everything."""
+    """Time of everything."""
 
     @contextmanager
     def on(self) -> Generator[None]:
-        """Count this block, which is all the engine's."""
+        """Count the time of this block as the engine's."""
         begun = time.thread_time_ns()
         try:
             yield
@@ -57,7 +58,7 @@ class Meter:
             self.engine += time.thread_time_ns() - begun
 
     def timed(self, matcher: Peeking, token: int) -> bool | None:
-        """`matcher.allows`, its time kept among those of the masks."""
+        """`matcher.allows`, with its time kept in `masks`."""
         begun = time.thread_time_ns()
         allowed = matcher.allows(token)
         self.masks.append(time.thread_time_ns() - begun)
@@ -70,7 +71,7 @@ class Meter:
 
 
 class Peeking(Matcher, Protocol):
-    """A matcher whose masks need not be copied to be looked at."""
+    """A matcher that can test one token without copying its mask."""
 
     def allows(self, token: int) -> bool | None:
         """Whether the mask has a token; None when it cannot be computed, as for `mask`."""
@@ -85,7 +86,7 @@ def walk(
     meter: Meter | None = None,
     deadline: float = math.inf,
 ) -> Walked:
-    """Walk `ids`, which write `text`, to the end; `deadline` is a `time.monotonic()`.
+    """Walk `ids`, whose bytes are `text`, to the end; `deadline` is a `time.monotonic()`.
 
     With a meter each token must be in the mask before it is consumed, and the masks are timed.
     Without one, tokens are consumed only.
@@ -123,7 +124,7 @@ def walk(
 
 
 def _forced(matcher: Matcher, rest: bytes, vocabulary: Vocabulary) -> bool:
-    """Whether the mask is one forced token that writes what the text goes on with."""
+    """Whether the mask is one forced token whose bytes continue the text."""
     mask = matcher.mask()
     if mask is None:
         return False
@@ -137,11 +138,11 @@ def _forced(matcher: Matcher, rest: bytes, vocabulary: Vocabulary) -> bool:
 def judge(
     valid: bool, walked: Walked, by_bytes: bool, by_truth: bool
 ) -> tuple[InstanceVerdict, Cause]:
-    """A walk's verdict and whose fault it is.
+    """The verdict of a walk, and its cause.
 
     `by_bytes`: whether the grammar over single bytes accepts the text. `by_truth`: whether a table
-    of true bytes, tokenized greedily, comes past the step where this walk ended. A builder is to
-    blame where both side with the file against it; a limit is the engine's, whoever meets it.
+    of true bytes, tokenized greedily, comes past the step where this walk ended. The builder is the
+    cause if both agree with the file against it. A limit is always the engine's.
     """
     if walked.end is InstanceEnd.LATE:
         return InstanceVerdict.TIMEOUT, Cause.ENGINE

@@ -1,4 +1,4 @@
-"""The split that a model was trained on, as far as it can be had to the byte."""
+"""The split that a model was trained on, as far as it is byte-exact."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Canonical:
 
     @cached_property
     def tokenize(self) -> Tokenize | None:
-        """The split, byte-exact; None where there is none.
+        """The split, byte-exact; None if there is none.
 
-        SentencePiece without its prefix, or `llama_tokenize` where it gives the probes back.
+        SentencePiece without its prefix, or `llama_tokenize` if it gives the probes back.
         """
         vocabulary = self._vocabulary
         if vocabulary.type is VocabType.SPM and not vocabulary.tokenize_can_throw:

@@ -1,4 +1,4 @@
-"""Kinds of tokens that an engine's mask has too many or too few of."""
+"""Kinds of tokens that an engine's mask wrongly has or misses."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from . import small_cases
 from .masks import Truth
 
 _LONG = 32
-"""Bytes above which a token counts as long: some libraries bound a token's text."""
+"""Bytes above which a token counts as long: some libraries limit a token's text."""
 
 Bits = npt.NDArray[np.bool_]
 
 Key = tuple[MaskVerdict, MaskKind]
-"""What is wrong with a mask, and with which kind of token."""
+"""(what is wrong with a mask, kind of token)."""
 
 
 @dataclass(frozen=True)
 class Kinds:
-    """Tells the kinds of a mask's faults apart."""
+    """Classifies the faults of a mask."""
 
     vocabulary: Vocabulary
     claimed: list[bytes]
@@ -42,9 +42,9 @@ class Kinds:
         truth: Truth,
         in_other_order: Bits | None = None,
     ) -> Iterator[tuple[Key, list[int]]]:
-        """Every kind of fault in a mask after the tokens `taken`, with its ids.
+        """Yield every kind of fault in a mask after the tokens `taken`, with its ids.
 
-        `in_other_order`: which ids are legal where properties may come in any order.
+        `in_other_order`: ids that are legal if properties may come in any order.
         """
         rendered = self.vocabulary.rendered
         if any(self.claimed[token] != rendered[token] for token in taken):
@@ -123,10 +123,11 @@ class Kinds:
 
 
 class _Place(Enum):
-    """Where a beginning of JSON ends, or that the engine is somewhere else than the text."""
+    """The position at the end of a JSON prefix, or that the engine's state differs from the text.
+    """
 
     ELSEWHERE = "elsewhere"
-    """A token before was claimed to be other bytes."""
+    """An earlier token has wrong claimed bytes."""
     OUTSIDE = "outside"
     STRING = "string"
     ESCAPE = "escape"
@@ -140,7 +141,7 @@ class _Place(Enum):
 
 
 def _json_kind(true: bytes, place: _Place) -> MaskKind:
-    """Where JSON itself leaves a choice, two engines may differ and both be right."""
+    """If JSON itself leaves a choice, two engines can differ and both be right."""
     if place is _Place.ESCAPE:
         return MaskKind.JSON_SPELLING
     quoted = place is _Place.STRING

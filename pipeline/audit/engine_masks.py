@@ -1,7 +1,7 @@
-"""What a released engine's own masks allow and lack, against the byte oracles, by kind of token.
+"""Masks of released engines, compared with the byte oracles, by kind of token.
 
-The walks are those of `walks`; here every mask on the way is looked at whole, so that each kind of
-token that an engine lets in or loses is counted, and not only the first that decides a verdict.
+The walks are those of `walks`. Here every id of every mask is checked, so that each kind of wrong
+token is counted, and not only the first, which decides the verdict.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .engine_mask_kinds import Key
 from .upstream import Fault
 
 _PERMUTED = 3
-"""Properties of an object up to which every order is tried."""
+"""Largest number of properties of an object for which every order is tried."""
 
 
 def expressed(case: Case) -> tuple[str, str] | None:
-    """A case's grammar as every engine knows it: (`regex` or `json`, text); None for any other.
+    """A case's grammar in a form that every engine supports: (`regex` or `json`, text); else None.
 
-    The grammar must say what the check says: one regular expression, or one text.
+    The grammar must mean the same as the check: one regular expression, or one text.
     """
     if case.grammar.kind == "json":
         return "json", case.grammar.text
@@ -45,7 +45,8 @@ def expressed(case: Case) -> tuple[str, str] | None:
 
 
 def reordered(case: Case) -> Iterator[ByteGrammar]:
-    """A schema with its properties in every other order: llguidance keeps to one, JSON to none."""
+    """The schema with its properties in every other order: llguidance keeps one order, JSON none.
+    """
     schema: dict[str, Any] = {}
     if case.grammar.text.startswith("{") and case.grammar.kind == "json":
         schema = json.loads(case.grammar.text)
@@ -59,7 +60,7 @@ def reordered(case: Case) -> Iterator[ByteGrammar]:
 
 
 class Recorder:
-    """A matcher that keeps every mask it gives; what is done with its clones is not kept."""
+    """A matcher that records every mask it computes; those of its clones are not recorded."""
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
@@ -103,7 +104,7 @@ class Found:
 
 
 def fault(key: Key, found: Found) -> Fault:
-    """A finding as it is told upstream."""
+    """The finding for an upstream report."""
     assert found.case is not None
     kind, text = expressed(found.case) or ("", "")
     language = "JSON Schema" if kind == "json" else "Regular expression"
@@ -111,28 +112,28 @@ def fault(key: Key, found: Found) -> Fault:
 
 
 def _size(case: Case, taken: Sequence[int]) -> tuple[int, int]:
-    """What makes one place smaller than another: its tokens, then its grammar."""
+    """Sort key for size: number of tokens, then the grammar."""
     return len(taken), len(case.grammar.text)
 
 
 def smaller(
     key: Key, found: Found, vocabulary: Vocabulary, claimed: list[bytes]
 ) -> Iterator[tuple[Case, tuple[int, ...]]]:
-    """Cases, and tokens to take first, that may show a finding in less; the smallest first."""
+    """Smaller (case, tokens to take first) that may show the finding; smallest first."""
     assert found.case is not None
     proposed: list[tuple[Case, tuple[int, ...]]] = []
     if found.case.grammar.kind == "json":
         quotes = [token for token, true in enumerate(vocabulary.rendered) if true == b'"']
         proposed += [(small_cases.json_string(), tuple(quotes[:n])) for n in (0, 1)]
     else:
-        proposed.append((small_cases.pattern("z*"), ()))  # complete at once, and free to go on
+        proposed.append((small_cases.pattern("z*"), ()))  # complete at once, and may continue
         texts = [b"a"]
         for token in found.shown[:3]:
             if token < vocabulary.n_tokens:
                 texts += [vocabulary.true_bytes[token], claimed[token]]
         for case in (case for text in dict.fromkeys(texts) for case in small_cases.choice(text)):
             proposed.append((case, ()))
-            if key[0] is MaskVerdict.INCOMPLETE:  # the way on, where the text could end as well
+            if key[0] is MaskVerdict.INCOMPLETE:  # the text may continue where it could also end
                 source = case.grammar.text.removeprefix("start: /(").rpartition("|")[0]
                 proposed.append((small_cases.pattern(f"({source}z)*"), ()))
     here = _size(found.case, found.taken)

@@ -1,4 +1,4 @@
-"""One mask against the oracle, both ways: what it allows and must not, what it lacks.
+"""Compare one mask with the oracle: what it wrongly allows, and what it misses.
 
 A mask is judged at the *true* prefix: the bytes that the tokens so far really render.
 """
@@ -19,13 +19,13 @@ from ..vocab.vocabulary import Vocabulary
 from .token_oracle import Legal, TokenOracle
 
 _KEPT_IDS = 20
-"""Ids of a finding that are kept; the counts are always whole."""
+"""Number of ids that a finding keeps; its counts are complete."""
 _TRIED = 12
-"""Allowed tokens of a state that are tried on a clone."""
+"""Number of allowed tokens of a state that are tried on clones."""
 
 
 Truth = tuple[Legal, bool]
-"""Which ids may come next, and whether the text may end."""
+"""(ids that may come next, whether the text may end)."""
 
 FAULTS = frozenset(
     {
@@ -37,12 +37,12 @@ FAULTS = frozenset(
         MaskVerdict.INCOMPLETE,
     }
 )
-"""Verdicts that are a fault of somebody's."""
+"""Verdicts that are faults."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one mask came out as."""
+    """The result for one mask."""
 
     verdict: MaskVerdict
     n_allowed: int = 0
@@ -52,11 +52,11 @@ class Finding:
     forced: bool = False
     """Whether the one allowed token was forced by the builder's tokenization."""
     ids: tuple[int, ...] = ()
-    """Some of the ids that the verdict is about, lowest first."""
+    """Some of the ids with the fault, lowest first."""
     reason: str = ""
     """Why there is no oracle."""
     engine_free: str = ""
-    """Whether the engine-free oracle `agrees` or `disagrees`; empty where there is none."""
+    """Whether the engine-free oracle `agrees` or `disagrees`; empty if there is none."""
 
 
 @dataclass
@@ -66,21 +66,21 @@ class MaskJudge:
     vocabulary: Vocabulary
     oracle: TokenOracle
     budget: float
-    """Seconds of oracle time; when they are spent, states are `no_oracle` and say so."""
+    """Seconds of oracle time; after that, states are `no_oracle` with this reason."""
     spent: float = 0.0
     _legal: dict[tuple[Language, bytes], tuple[npt.NDArray[np.uint8], bool] | None] = field(
         default_factory=dict[tuple[Language, bytes], tuple[npt.NDArray[np.uint8], bool] | None]
     )
 
     def apart(self) -> MaskJudge:
-        """The same judge with a cache and a budget of its own, for what is asked but once."""
+        """A judge with its own cache and budget, for questions that are asked once."""
         return replace(self, spent=0.0, _legal={})
 
     def legal(self, language: Language, prefix: bytes) -> Truth | None:
-        """What is true after a prefix; None where it is illegal.
+        """The truth after a prefix; None if the prefix is illegal.
 
-        The cache knows a language by identity, and keeps it: another could take a dead one's place
-        in memory, and with that its truth.
+        The cache uses the identity of a language and keeps it alive: otherwise another language
+        could get the same identity, and with it a wrong truth.
         """
         key = (language, prefix)
         if key not in self._legal:
@@ -107,7 +107,7 @@ class MaskJudge:
         rng: random.Random,
         control: Language | None = None,
     ) -> Finding:
-        """Judge the mask of a state; some allowed tokens, drawn by `rng`, are tried on clones.
+        """Judge the mask of a state. Some allowed tokens, drawn by `rng`, are tried on clones.
 
         `control` is the same language without the engine, if there is one (`engine_free`).
         """

@@ -1,7 +1,7 @@
-"""Where implementations put the dummy prefix, measured on texts that tell the schemes apart.
+"""Where implementations put the dummy prefix, measured on texts that distinguish the schemes.
 
-Each implementation is asked for its ids; the scheme it follows is the one under which our encoder
-gives the same ids on every text that proves something.
+Each implementation gives its ids. It follows the scheme under which our encoder gives the same ids
+on every discriminating text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _NO_SCHEME = "none of them"
 
 @dataclass(frozen=True)
 class Answer:
-    """What one implementation said: ids of each text, and of each conversation if it has chats."""
+    """The answer of one implementation: ids of each text, and of each conversation if it has chats.
+    """
 
     implementation: str
     ids: list[list[int]]
@@ -43,7 +44,7 @@ class Placement:
 
     @cached_property
     def marker(self) -> int:
-        """The special token that stands in the texts: `[INST]` if there is one, else an end."""
+        """The special token in the texts: `[INST]` if the vocabulary has it, else an end id."""
         vocabulary = self.vocabulary
         special = int(Attr.CONTROL | Attr.USER_DEFINED)
         ids = {vocabulary.texts[i]: i for i in range(vocabulary.n_tokens) if self._is(i, special)}
@@ -52,7 +53,7 @@ class Placement:
 
     @cached_property
     def texts(self) -> list[str]:
-        """The texts, those that tell the schemes apart first."""
+        """The texts, discriminating ones first."""
         if self.marker == -1:
             return ["", "Write", " Write"]
         mark = self.vocabulary.texts[self.marker].decode("utf-8", "replace")
@@ -61,16 +62,16 @@ class Placement:
         return [*first, "", "Write", " Write", *([f"{bos}x"] if bos and bos != mark else [])]
 
     def discriminating(self, text: str) -> bool:
-        """Whether schemes differ on a text that every implementation reads alike.
+        """Whether schemes differ on a text that every implementation parses in the same way.
 
-        A text that begins with the BOS proves nothing: implementations treat it as their own.
+        A text that begins with the BOS is excluded: implementations treat it as their own BOS.
         """
         bos = self._text_of(self.vocabulary.bos)
         ids = {tuple(encoder.encode(text.encode())) for encoder in self.encoders.values()}
         return len(ids) > 1 and not (bos and text.startswith(bos))
 
     def followed(self, ids: Sequence[Sequence[int]]) -> str:
-        """The schemes that give these ids (of each of `texts`) wherever it proves something."""
+        """The schemes that give these ids on every discriminating text of `texts`."""
         pairs = [(t, [*i]) for t, i in zip(self.texts, ids, strict=True) if self.discriminating(t)]
         fits = [
             scheme
@@ -84,7 +85,7 @@ class Placement:
         return [self.vocabulary.texts[token].decode("utf-8", "replace") for token in ids]
 
     def request(self, model: str, sha256: str) -> dict[str, Any]:
-        """What `reference_tokenizers` is asked about a `tokenizer.model` of this vocabulary."""
+        """The request to `reference_tokenizers` for a `tokenizer.model` of this vocabulary."""
         return {
             "model": model,
             "sha256": sha256,
@@ -102,7 +103,7 @@ class Placement:
 
 
 def first_difference(one: Sequence[int], two: Sequence[int]) -> int | None:
-    """The first place at which two id sequences differ; None where they are equal."""
+    """The first index at which two id sequences differ; None if they are equal."""
     if list(one) == list(two):
         return None
     pairs = zip(one, two, strict=False)

@@ -1,4 +1,4 @@
-"""Reference tokenizers asked for their ids, by any Python that has them.
+"""Ids of reference tokenizers, from any Python that has them installed.
 
 Run as a program, a request as JSON on standard input, and never imported by the pipeline: the last
 transformers with a slow Llama tokenizer (4.57.6) cannot be installed beside today's
@@ -27,7 +27,7 @@ _SPLINTR = {
     "dadfd56d766715c61d2ef780a525ab43b8e6da4de6865bda3d95fdef5e134055": "mistral_v1",
     "37f00374dea48658ee8f5d0f21895b9bc55cb0103939607c8185bfd1c6ca1f89": "mistral_v2",
 }
-"""The name of a vocabulary that splintr carries itself, by the sha256 of its `tokenizer.model`."""
+"""Names of vocabularies that splintr contains, by the sha256 of their `tokenizer.model`."""
 
 
 def _sentencepiece(request: dict[str, Any]) -> Iterator[tuple[str, _Encode]]:
@@ -77,7 +77,7 @@ def _plain(tokenizer: Any) -> _Encode:
 
 
 def _mistral_chats(request: dict[str, Any]) -> list[dict[str, Any] | None]:
-    """Each conversation as mistral-common encodes it, from its messages and not from a text."""
+    """Each conversation as mistral-common encodes it from its messages."""
     requests: Any = import_module("mistral_common.protocol.instruct.request")
     tokenizers: Any = import_module("mistral_common.tokens.tokenizers.mistral")
     tokenizer = tokenizers.MistralTokenizer.from_file(request["model"])

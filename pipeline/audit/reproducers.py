@@ -1,9 +1,9 @@
 """From a finding to the smallest input that shows it.
 
 Each cluster of findings (one builder, one mask verdict, one kind of damage) gets one reproducer:
-small grammars are proposed, smallest first, and each is really compiled, walked and judged; the
-first that shows the same verdict is kept. Where none does, the walk's own grammar and the steps
-up to the finding are.
+small grammars are proposed, smallest first, and each is compiled, walked and judged. The first that
+shows the same verdict is kept. If none does, the walk's own grammar and the steps up to the finding
+are kept.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .upstream import Fault
 from .walks import Walk, Walker
 
 _FORCED_LIMIT = 64
-"""Bytes of forced text that are looked ahead."""
+"""Longest lookahead of forced text, in bytes."""
 _TRIED = 8
-"""Wrong tokens of a kind that are tried, from either end of their order."""
+"""Number of wrong tokens of a kind that are tried, from both ends of their order."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Reproducer:
 
     @property
     def fault(self) -> Fault:
-        """As it is told upstream."""
+        """The fault for an upstream report."""
         return Fault(
             verdict=self.finding.verdict,
             kind=self.kind,
@@ -73,7 +73,7 @@ def reproducers(walker: Walker, walks: Sequence[Walk]) -> Iterator[Reproducer]:
 
 
 def of_wrong_tokens(walker: Walker, seen: Container[str]) -> Iterator[Reproducer]:
-    """One reproducer for each kind of damage to rendered tokens that no walk has met (`seen`)."""
+    """One reproducer for each kind of damage to rendered tokens that no walk found (`seen`)."""
     kinds: dict[str, set[int]] = {}
     for token, true in enumerate(walker.vocabulary.rendered):
         kind = token_table.damage(true, walker.table.claimed[token]) if true else None
@@ -86,7 +86,7 @@ def of_wrong_tokens(walker: Walker, seen: Container[str]) -> Iterator[Reproducer
 
 
 def _first_shown(walker: Walker, kind: str, tokens: set[int]) -> Reproducer | None:
-    """The smallest grammar at whose first mask one of these tokens is let in or lost."""
+    """The smallest grammar whose first mask wrongly has or misses one of these tokens."""
     true, claimed = walker.vocabulary.rendered, walker.table.claimed
     order = sorted(
         tokens, key=lambda token: (not small_cases.is_text(true[token]), len(true[token]), token)
@@ -100,7 +100,7 @@ def _first_shown(walker: Walker, kind: str, tokens: set[int]) -> Reproducer | No
         shown = _judge(walker, proposals[text], ())
         if shown is None or shown.verdict not in FAULTS:
             continue
-        # What the mask gets wrong beside may have lower ids: the file is to take one of these.
+        # Other wrong ids of the mask may be lower; the file must use one of these.
         ids = [token for token in shown.ids if token in tokens]
         if ids and _kind(walker, replace(shown, ids=tuple(ids)), ()) == kind:
             return Reproducer(proposals[text], (), replace(shown, ids=tuple(ids)), kind)
@@ -125,7 +125,7 @@ def _same(walker: Walker, shown: Finding, wanted: Finding, kind: str) -> bool:
 
 
 def _judge(walker: Walker, case: Case, tokens: Sequence[int]) -> Finding | None:
-    """What the mask after these tokens comes out as; None where it is not reached."""
+    """The finding for the mask after these tokens; None if it is not reached."""
     grammar = ByteGrammar(case.grammar.engine_text()[1])
     matcher = walker.compile(case)
     try:
@@ -141,7 +141,7 @@ def _judge(walker: Walker, case: Case, tokens: Sequence[int]) -> Finding | None:
 def _proposals(walker: Walker, walk: Walk, index: int, finding: Finding) -> Iterator[Case]:
     """Small grammars that may show the finding at their first mask."""
     if finding.verdict is MaskVerdict.STOP_MISSING:
-        yield small_cases.pattern("z*")  # complete at once, and free to go on
+        yield small_cases.pattern("z*")  # complete at once, and may continue
     for token in finding.ids[:3]:
         claimed, true = walker.table.claimed[token], walker.vocabulary.rendered[token]
         wanted = true if finding.verdict is MaskVerdict.INCOMPLETE else claimed
@@ -159,7 +159,7 @@ def _proposals(walker: Walker, walk: Walk, index: int, finding: Finding) -> Iter
 
 
 def _forced(grammar: ByteGrammar, prefix: bytes) -> bytes:
-    """The bytes that must follow, as far as there is only one."""
+    """The bytes that must follow, while there is only one possible byte."""
     out = b""
     while len(out) < _FORCED_LIMIT:
         state = grammar.after(prefix + out)

@@ -1,4 +1,4 @@
-"""Whether bytes come back from a builder's tokenization, probe by probe, and how they do not.
+"""Whether a builder's tokenization gives bytes back, probe by probe, and how they differ.
 
 A tokenization must give back exactly the bytes it was given (`llguidance.h`, `LlgTokenizeFn`).
 Equal bytes by another split are `non_canonical`, which is no error. Every probe is tried and
@@ -75,7 +75,8 @@ _RANDOM_ALPHABETS = (
 
 
 def probes(vocabulary: Vocabulary, seed: int, n_random: int = 40) -> list[bytes]:
-    """The founding three, known trouble, every byte, special spellings, and seeded random ones."""
+    """Probes: the founding three, known trouble, every byte, spellings of special tokens, random
+    ones."""
     rng = random.Random(seed)
     specials = [
         text
@@ -99,7 +100,7 @@ def measure(
     survives: Callable[[bytes], bool],
     probe_list: list[bytes],
 ) -> Iterator[Probed]:
-    """Try every probe; `canonical` is the runtime's own split, where there is one to compare."""
+    """Try every probe; `canonical` is the runtime's own split, if there is one to compare with."""
     for probe in probe_list:
         if not survives(probe):
             yield Probed(probe, (), b"", Tokenization.THROWN, ByteChange.THROWN)
@@ -117,7 +118,7 @@ def measure(
 
 
 def _what(vocabulary: Vocabulary, probe: bytes, ids: tuple[int, ...], got: bytes) -> ByteChange:
-    """The first class that explains the difference, most telling first."""
+    """The first class that explains the difference, most specific first."""
     attrs = [
         int(vocabulary.attrs[token]) if 0 <= token < vocabulary.n_tokens else Attr.UNKNOWN
         for token in ids

@@ -16,13 +16,14 @@ class AuditSettings:
     seed: int = 0
     """Seed of the walks."""
     walks_suite: str = "walks.yaml"
-    """Grammars that are walked beside the chosen suites: choices at spaces and punctuation."""
+    """Grammars that are walked in addition to the chosen suites: choices at spaces and punctuation.
+    """
     strings_suite: str | None = "strings.yaml"
     """Grammars with strings to accept and reject; null for none."""
     engines: tuple[str, ...] = ()
-    """Released engines whose own masks are looked at too: xgrammar, outlines_core, outlines, lmfe,
+    """Released engines whose own masks are audited too: xgrammar, outlines_core, outlines, lmfe,
     gbnf."""
     engines_suite: str = "engines.yaml"
-    """Grammars that all of them know."""
+    """Grammars that all of these engines support."""
     references: tuple[str, ...] = ()
     """Pythons whose reference tokenizers are asked where a prefix goes; `here` for this one."""

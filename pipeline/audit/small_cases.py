@@ -1,7 +1,6 @@
-"""The smallest cases that show a fault: one literal, one choice, or one JSON type, and as a file.
+"""Smallest cases that may show a fault: one literal, one choice or one JSON type; also as a file.
 
-Whatever is proposed here is really compiled, walked and judged by who asks for it (`reproducers`,
-`engine_masks`).
+The callers (`reproducers`, `engine_masks`) compile, walk and judge every proposed case.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from ..grammars.checkers import Json, Literal, Pattern
 
 _SUITE, _ID, _PROMPT = "reproducer", "found", "Hello"
 _TAILS = [b"".join(tail) for n in range(4) for tail in product((b"\x80", b"\xa0"), repeat=n)]
-"""What a begun character may end with: some of these make one of every beginning."""
+"""Possible ends of an incomplete character: every beginning is completed by one of these."""
 
 
 def pattern(source: str) -> Case:
-    """One regular expression, in words that every engine knows."""
+    """One regular expression, in syntax that every engine supports."""
     return Case(_SUITE, _ID, _PROMPT, Grammar("lark", f"start: /{source}/"), Pattern(source), 64)
 
 
 def literal(text: str) -> Case:
-    """One text and nothing else."""
+    """A grammar of exactly one text."""
     grammar = Grammar("lark", literal_source(text))
     return Case(_SUITE, _ID, _PROMPT, grammar, Literal(text.encode()), 64)
 
 
 def literal_source(text: str) -> str:
-    """The Lark of one text."""
+    """The Lark grammar of one text."""
     quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'start: "{quoted}"'
 
@@ -46,9 +45,11 @@ def json_string() -> Case:
 
 
 def choice(data: bytes) -> Iterator[Case]:
-    """A text or another letter: a choice at the first byte, so that nothing is forced.
+    """A text or one other letter: the choice at the first byte prevents forcing.
 
-    Bytes that begin a character are completed; none can be written that begin within one.
+        An incomplete character at the end is completed. Bytes that begin inside a character cannot
+        be
+    written.
     """
     for text in _texts(data):
         other = next(letter for letter in "zyx" if not text.startswith(letter))
@@ -56,7 +57,7 @@ def choice(data: bytes) -> Iterator[Case]:
 
 
 def repeated(data: bytes) -> Iterator[Case]:
-    """A text once or more: a token that is taken for fewer of them is no fault, and hides none."""
+    """A text once or more, so that a token with fewer repetitions is no fault and hides none."""
     for text in _texts(data):
         yield pattern(f"({escaped(text)})+")
 
@@ -71,7 +72,7 @@ def is_text(data: bytes) -> bool:
 
 
 def _texts(data: bytes) -> Iterator[str]:
-    """The bytes as a text, if they can begin one."""
+    """The bytes as a text, if a text can begin with them; else None."""
     for tail in _TAILS:
         try:
             text = (data + tail).decode("utf-8")
@@ -83,7 +84,7 @@ def _texts(data: bytes) -> Iterator[str]:
 
 
 def escaped(text: str) -> str:
-    """A regular expression of this text alone, in spelling that every engine takes."""
+    """A regular expression for exactly this text, in syntax that every engine accepts."""
     return re.sub(r"[][().*+?{}|\\^$/\n\t\r-]", _escape, text)
 
 

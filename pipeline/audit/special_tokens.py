@@ -1,7 +1,7 @@
 """Tokens that are not plain text: whether a builder lets them into free text.
 
-A marker of a chat template must not be allowed inside a JSON string, and a newline or a byte token
-must be. Looked at for every token that is not NORMAL, and for padding ids beyond the vocabulary.
+A marker of a chat template must not be allowed inside a JSON string; a newline or a byte token must
+be. Checked are all tokens that are not NORMAL, and padding ids beyond the vocabulary.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def rows(
 def _verdict(
     vocabulary: Vocabulary, token: int, allowed: tuple[bool, bool], legal: tuple[bool, bool]
 ) -> SpecialVerdict:
-    """`ok`, or what is wrong: let in though it renders nothing or is illegal, or lost."""
+    """`ok`, or the fault: allowed though hidden or illegal, or not allowed though legal."""
     if token in vocabulary.end_ids:
         return SpecialVerdict.END_ALLOWED_IN_STRING if allowed[0] else SpecialVerdict.OK
     if not vocabulary.rendered[token]:
@@ -123,7 +123,7 @@ def _first_mask(table: TokenTable, engine: Engine, grammar: str) -> Mask | None:
 
 
 def _bits(mask: Mask | None, n_tokens: int) -> npt.NDArray[np.uint8]:
-    """One entry per bit of the mask, padding included; all 0 where there is no mask."""
+    """One entry per bit of the mask, padding included; all 0 if there is no mask."""
     if mask is None:
         return np.zeros(n_tokens, np.uint8)
     return np.unpackbits(mask.view(np.uint8), bitorder="little")

@@ -31,16 +31,16 @@ class TokenOracle:
         self._n_tokens = len(pieces)
 
     def legal(self, language: Language, prefix: bytes) -> Legal | None:
-        """Which ids may follow `prefix`; None where `prefix` is illegal.
+        """The ids that may follow `prefix`; None if `prefix` is illegal.
 
-        Tokens are tried in byte order. All that share a refused beginning stand together and are
-        jumped over, so a state costs about as many trials as it has legal tokens.
+        Tokens are tried in byte order. Tokens with the same refused beginning are adjacent and are
+        skipped, so a state costs about as many trials as it has legal tokens.
         """
         state = language.after(prefix)
         return None if state is None else self.legal_in(state)
 
     def legal_in(self, state: State) -> Legal:
-        """Which ids may come next in a state."""
+        """The ids that may come next in a state."""
         octets, shared, fits, n = self._octets, self._shared, state.fits, len(self._pieces)
         good: list[int] = []
         i = 0
@@ -60,14 +60,14 @@ class TokenOracle:
 
 
 def _n_shared(a: bytes, b: bytes) -> int:
-    """How many bytes two texts begin with alike."""
+    """Length of the common prefix of two texts, in bytes."""
     return next(
         (n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
     )
 
 
 def _successor(prefix: bytes) -> bytes:
-    """The least bytes above everything that begins with `prefix`."""
+    """The smallest bytes that sort after everything that begins with `prefix`."""
     stripped = prefix.rstrip(b"\xff")
     if not stripped:
         return prefix + b"\xff" * 1024

@@ -1,4 +1,5 @@
-"""Token tables against true bytes, and the position-0 masks that show what a wrong table lets by.
+"""Compare token tables with true bytes, and check the first masks, which show effects of a wrong
+table.
 
 The figures are those of the founding document's sections 4.3, 4.4 and 7.2.
 """
@@ -27,12 +28,12 @@ _MARKS = {Damage.MARKED_SPECIAL, Damage.NOT_MARKED}
 
 @dataclass(frozen=True)
 class MaskProbe:
-    """A grammar whose first mask is looked at."""
+    """A grammar whose first mask is checked."""
 
     name: str
     grammar: str
     literal: bytes | None
-    """The only legal text; None where what is forbidden is a space."""
+    """The only legal text; None if spaces are forbidden instead."""
 
     def bad(self, token: bytes) -> bool:
         """Whether these bytes must not be allowed at the start."""
@@ -48,7 +49,7 @@ MASK_PROBES = (
 
 
 def damage(true: bytes, claimed: bytes) -> Damage | None:
-    """How a claim differs from the truth; None where it does not."""
+    """How claimed bytes differ from true bytes; None if they are equal."""
     if claimed == true:
         return None
     if not claimed:
@@ -64,14 +65,12 @@ def damage(true: bytes, claimed: bytes) -> Damage | None:
 
 
 def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
-    """One row for each token whose claimed bytes are not its true bytes, or that is marked wrong.
-
-    Damage to the bytes is told before a wrong mark.
+    """One row for each token with wrong claimed bytes or a wrong mark. Wrong bytes take precedence.
     """
     facts = zip(
         vocabulary.true_bytes, vocabulary.rendered, table.claimed, table.special, strict=True
     )
-    # A million ids are looked at for the few that are wrong.
+    # Up to a million ids are compared to find the few wrong ones.
     for token in [
         token
         for token, (true, shown, claimed, special) in enumerate(facts)
@@ -91,7 +90,7 @@ def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
 
 
 def _wrong_mark(vocabulary: Vocabulary, table: TokenTable, token: int) -> Damage | None:
-    """Special is what has bytes and renders none of them; anything else is text."""
+    """The right mark: special if the token has bytes but renders none; else text."""
     hidden = bool(vocabulary.true_bytes[token]) and not vocabulary.rendered[token]
     if hidden == table.special[token]:
         return None
@@ -163,10 +162,10 @@ def tokenize_mode(table: TokenTable, material: Material) -> TokenizeMode:
 def mask_rows(
     vocabulary: Vocabulary, table: TokenTable, engine: Engine, judge: MaskJudge
 ) -> Iterator[Row]:
-    """One row of `masks` for each probe: what the first mask allows, and what of it is bad.
+    """One row of `masks` for each probe: what the first mask allows, and which of it is wrong.
 
-    `n_missing` is what it lacks of the legal tokens, but for those a forced one stands for; None
-    where the oracle's budget is spent.
+    `n_missing` counts missing legal tokens, except those that a forced token replaces. It is None
+    if the oracle's budget is spent.
     """
     pieces = vocabulary.true_bytes
     for probe in MASK_PROBES:

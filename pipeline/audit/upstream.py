@@ -1,4 +1,4 @@
-"""A fault as it is told upstream: a suite file that shows it, the command for it, and a report.
+"""A fault for upstream: a suite file that shows it, its command, and a report.
 
 The same for a table's fault (`reproducers`) and for one of an engine's own masks (`engine_masks`).
 """
@@ -25,48 +25,48 @@ class Accused:
     tokenizer: str
     vocabulary: Vocabulary
     claimed: Sequence[bytes]
-    """Bytes of each id, as it knows them."""
+    """Claimed bytes of each id."""
     name: str
-    """What it is called in a suite file."""
+    """Its name in a suite file."""
     called: str
-    """What it is called in a report."""
+    """Its name in a report."""
     file: tuple[str, ...]
-    """What names its files, beside the tokenizer and the fault; empty parts are left out."""
+    """Parts of its file names, besides the tokenizer and the fault; empty parts are left out."""
     named: Sequence[str]
     """The overrides that choose the vocabulary (`Job.named`)."""
     under: Sequence[str]
     """The overrides that choose the table or the engine."""
     versions: str
-    """What was run, with its versions."""
+    """The software that was run, with versions."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A wrong mask, at the smallest place that shows it."""
+    """A wrong mask, in the smallest case that shows it."""
 
     verdict: MaskVerdict
     kind: str
     case: Case
     grammar: tuple[str, str]
-    """(what it is called, its text) in the words of who reads the report."""
+    """(kind of grammar, text) as a reader of the report knows it."""
     tokens: Sequence[int]
     """Tokens to take before the mask that shows it."""
     ids: Sequence[int]
     """The ids that are wrong in that mask, lowest first."""
     n_allowed: int | None = None
-    """How many tokens that mask allows, where it is known; then `ids` may be cut short."""
+    """Number of tokens that the mask allows, if known; then `ids` may be cut short."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """What is told of a fault."""
+    """The texts about a fault."""
 
     true: bytes | None
-    """Bytes of the first of its ids; None where there is none in the vocabulary."""
+    """True bytes of the first of its ids; None if it is not in the vocabulary."""
     claimed: bytes | None
-    """What the first of its ids is taken for."""
+    """Claimed bytes of the first of its ids."""
     file: str
-    """Where the suite file is to lie, below the run's folder."""
+    """Path of the suite file, below the run's folder."""
     command: str
     """The command that shows the fault, once the suite file is there."""
     suite_file: str
@@ -76,7 +76,7 @@ class Told:
 
 
 def told(accused: Accused, fault: Fault) -> Told:
-    """Everything that is told of a fault."""
+    """Make all texts about a fault."""
     name = f"{fault.verdict}-{fault.kind}"
     parts = "-".join(filter(None, (accused.tokenizer, *accused.file, name)))
     file = f"reproducers/{rerun.file_name(parts)}.yaml"
@@ -101,7 +101,7 @@ _SAID = {
     MaskVerdict.STOP_MISSING: "allows no end of a complete text; the runtime stops on",
     MaskVerdict.INCOMPLETE: "lacks, though they are legal",
 }
-"""What a mask does with the ids that are named below it."""
+"""The effect of a mask on the listed ids, in words."""
 
 
 def _report(accused: Accused, fault: Fault, command: str) -> str:
@@ -125,7 +125,7 @@ def _report(accused: Accused, fault: Fault, command: str) -> str:
 
 
 def _wrong(accused: Accused, token: int) -> str:
-    """A wrong id of a mask, with what it is taken for."""
+    """A wrong id of a mask, with its claimed bytes."""
     if token >= accused.vocabulary.n_tokens:
         return f"{token}, beyond the vocabulary of {accused.vocabulary.n_tokens}"
     claimed = accused.claimed[token]

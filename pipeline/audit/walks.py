@@ -1,9 +1,9 @@
 """State walks: seeded paths through a builder's own masks, without a model.
 
-Each strategy reaches states that another does not. All but `adversarial` keep to tokens that are
-truly legal as long as the mask has one, so that a wrong table is walked deep instead of leaving
-the grammar at its first lie; `adversarial` looks for the lies. `given` goes where a case says, as
-the reproducer of a fault does.
+Each strategy reaches other states. All but `adversarial` choose truly legal tokens while the mask
+has one, so that a wrong table is walked deep and does not leave the grammar at its first wrong
+token. `adversarial` looks for wrong tokens. `given` follows the tokens of a case, as a reproducer
+does.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _SEEDED = [strategy for strategy in Strategy if strategy is not Strategy.GIVEN]
 
 @dataclass
 class Walk:
-    """One walk and what it met."""
+    """One walk and its findings."""
 
     case: Case
     strategy: Strategy
     tokens: list[int] = field(default_factory=list[int])
     findings: list[Finding] = field(default_factory=list[Finding])
-    """One for each state, the last one's without a token taken."""
+    """One for each state, the last state included."""
     text: bytes = b""
     """As rendered."""
     ended: WalkEnd = WalkEnd.STEP_LIMIT
     accepting: bool = False
     """Whether the byte-level grammar calls the text complete."""
     objection: str | None = None
-    """What the independent checker says against the text of a walk that ended."""
+    """The objection of the independent checker to the text of a finished walk; None without one."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Walker:
         return walk
 
     def _step(self, walk: Walk, languages: Languages, matcher: Matcher, rng: random.Random) -> bool:
-        """Judge a state and take a token; False when the walk is over."""
+        """Judge a state and take a token. False if the walk has ended."""
         mask = matcher.mask() if matcher.error is None else None
         finding = self.judge.judge(
             languages.grammar, walk.text, matcher, mask, rng, languages.control
@@ -143,9 +143,9 @@ def plan(
 ) -> Iterator[tuple[Case, Strategy, str]]:
     """(case, strategy, seed) of each walk, spread evenly over cases and strategies.
 
-    Cases that say `tokens` are walked along these first, whatever `n_walks`. Two walks of three are
-    over the suite made for walking, whose grammars leave choices at every step; the third is over
-    the other suites, much of whose text is forced.
+    Cases with `tokens` are walked along these first, for any `n_walks`. Two of three walks use the
+    suite made for walking, whose grammars leave a choice at every step. The third uses the other
+    suites, where much of the text is forced.
     """
     yield from given([*made_for_it, *others], seed)
     taken = {True: 0, False: 0}
@@ -168,7 +168,7 @@ def given(cases: Iterable[Case], seed: int) -> Iterator[tuple[Case, Strategy, st
 
 
 def n_non_canonical(tokens: list[bytes], canonical: list[bytes]) -> int:
-    """How many tokens of a spelling are not tokens of the canonical one, place by place."""
+    """Number of tokens of a spelling that differ from the canonical split, position by position."""
     spans = {*_spans(canonical)}
     return sum(span not in spans for span in _spans(tokens))
 

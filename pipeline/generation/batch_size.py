@@ -1,4 +1,4 @@
-"""How many sequences to decode side by side: as many as help and as there is memory for."""
+"""The number of sequences in a batch: as many as speed up decoding and fit into memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ..system import memory
 _HELP = {"cpu": 32, "gpu": MAX_SEQ}
 """Batch size beyond which throughput stops growing, by device."""
 _SHARE = 0.5
-"""Of the free memory, what sequences may take."""
+"""Share of the free memory that sequences may use."""
 
 
 def n_seq(wanted: int, model: Model, *, n_ctx_seq: int, n_cells: int, device: str) -> int:
-    """Sequences of a context: `wanted`, or the best number where that is 0; at least one, and
-    never more than there are cells."""
+    """The number of sequences of a context: `wanted`, or the best number if that is 0. It is at
+    least one and at most the number of cells."""
     most = min(n_cells, MAX_SEQ)
     if wanted:
         return min(wanted, most)

@@ -1,4 +1,4 @@
-"""Constrained decoding, a cell's side of it: a state machine that knows no model and no batch.
+"""Constrained decoding of one cell: a state machine that knows no model and no batch.
 
 A cell knows its matcher, its tokens and how it ends; `scheduler` knows the model and nothing of
 grammars. Losing the constraint is reproduced as llama.cpp's bridge does it
@@ -33,7 +33,7 @@ class Step:
 
     token: int
     n_allowed: int | None
-    """Tokens the mask allowed; None once the constraint is lost."""
+    """Number of tokens that the mask allowed; None once the constraint is lost."""
     origin: Origin
 
 
@@ -45,12 +45,12 @@ class Loss:
     step: int
     """The first step that was, or would have been, taken without the constraint."""
     message: str
-    """The engine's words."""
+    """The engine's message."""
 
 
 @dataclass(frozen=True)
 class Transcript:
-    """What one cell's decoding did."""
+    """The record of one cell's decoding."""
 
     prompt: tuple[int, ...]
     steps: tuple[Step, ...]
@@ -61,18 +61,18 @@ class Transcript:
 
 
 Observer = Callable[["Cell", Mask], None]
-"""Called with every mask before a token is taken from it."""
+"""Called with every mask before a token is chosen from it."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What a mask lets by."""
+    """The tokens that a mask allows."""
 
     mask: Mask
     allowed: Allowed
     n_allowed: int
     forced: int | None
-    """The one allowed token, where the grammar and the builder's tokenization left no other."""
+    """The only allowed token, if the grammar and the builder's tokenization force it."""
 
 
 @dataclass
@@ -82,53 +82,53 @@ class Cell:
     key: str
     prompt: tuple[int, ...]
     compile: Callable[[], Matcher]
-    """Makes the matcher; called once, in whichever thread needs it first."""
+    """Makes the matcher; called once, by the thread that needs it first."""
     max_tokens: int
     end_ids: frozenset[int]
     """Every id on which the runtime stops."""
     drop_on_error: bool
     n_vocab: int
     first: tuple[int, ...] = ()
-    """Ids to take first, as far as the mask allows them."""
+    """Ids to take first, while the mask allows them."""
     observe: Observer | None = None
     draw: str = ""
-    """What names its draws where tokens are sampled."""
+    """Name of its random draws."""
     clock: Clock = UNTIMED
     unit: Unit = ()
-    """What its time is counted under."""
+    """Unit under which its time is counted."""
     steps: list[Step] = field(default_factory=list[Step])
     end: End | None = None
     loss: Loss | None = None
     stop_allowed: bool = False
     view: View | None = None
-    """What the next mask lets by; None before `compute_mask`, and once the constraint is lost."""
+    """The next mask; None before `compute_mask` and once the constraint is lost."""
     _matcher: Matcher | None = None
     _compiles: bool = True
     """False where the grammar did not compile."""
     _met: bool = False
-    """Whether `forced_token` has met the view."""
+    """Whether `forced_token` has looked at the view."""
 
     @property
     def matcher(self) -> Matcher:
-        """The grammar over the builder's tokens, behind the text so far."""
+        """The matcher over the builder's tokens, after the text so far."""
         self.prepare()
         assert self._matcher is not None
         return self._matcher
 
     def prepare(self) -> None:
-        """Compile the grammar, once; as `compute_mask`, for any thread."""
+        """Compile the grammar, once; any thread may call it."""
         if self._matcher is None:
             with self.clock.on(self.unit):
                 self._matcher = self.compile()
             self._compiles = self._matcher.error is None
 
     def close(self) -> None:
-        """Give the matcher's memory back."""
+        """Free the matcher's memory."""
         if self._matcher is not None:
             self._matcher.close()
 
     def compute_mask(self) -> None:
-        """Compute the next mask, once; touches nothing but the cell, so any thread may."""
+        """Compute the next mask, once. It uses only the cell, so any thread may call it."""
         if self.loss is not None or self.view is not None:
             return
         self.prepare()
@@ -146,7 +146,8 @@ class Cell:
         self.view = View(mask, allowed, n_allowed, told)
 
     def likely_due(self) -> bool:
-        """Whether it is worth a look before the next logits are there; costs less than a mask."""
+        """Whether a token may be forced, so that the mask is needed before the logits. Cheaper than
+        a mask."""
         if self.loss is not None or self.end is not None:
             return False
         self.prepare()
@@ -157,7 +158,7 @@ class Cell:
 
     def forced_token(self) -> int | None:
         """Return the forced token, or None if the logits decide or the cell has ended."""
-        if self.view is None and self.loss is None:  # the failure of a mask is what loses it
+        if self.view is None and self.loss is None:  # a failed mask loses the constraint
             kind = Lost.MASK if self._compiles else Lost.COMPILE
             self._lose(kind, self.matcher.error or "the mask cannot be computed")
         view = self.view
@@ -178,7 +179,7 @@ class Cell:
         return int(view.allowed.argmax()) if view.n_allowed == 1 else None
 
     def accept(self, token: int) -> None:
-        """Take a token that `forced_token` or the logits have chosen."""
+        """Accept a token that `forced_token` returned or the logits chose."""
         view, self.view, self._met = self.view, None, False
         if view is None:
             self.steps.append(Step(token, None, Origin.UNCONSTRAINED))
@@ -191,14 +192,14 @@ class Cell:
             self.end = End.TIMEOUT
 
     def transcript(self) -> Transcript:
-        """The whole story; only once the cell has ended."""
+        """The transcript; only once the cell has ended."""
         assert self.end is not None
         return Transcript(self.prompt, tuple(self.steps), self.end, self.loss, self.stop_allowed)
 
     def _move_on(self, token: int) -> None:
         stops = token in self.end_ids
         if self.loss is None and not self.matcher.consume(token) and not stops:
-            # The bridge ignores this and meets it at the next mask: so is it dated.
+            # The bridge ignores this and fails at the next mask, so the loss is dated there.
             self._lose(Lost.CONSUME, self.matcher.error or "the token was refused")
         if self.end is None:
             if stops:

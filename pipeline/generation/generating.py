@@ -1,4 +1,4 @@
-"""What a target generates from and what it gives: the part of the protocol for workers."""
+"""The inputs and outputs of targets: the part of the target protocol for workers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from .target import Target
 
 @dataclass(frozen=True)
 class Inputs:
-    """All that a target may use of a worker."""
+    """Everything that a target may use."""
 
     model_name: str
-    """As in tables."""
+    """Name in tables."""
     model: llama.Model
-    """Loaded with its weights for a target that shows tables, else its vocabulary alone."""
+    """With weights for a target that uses tables, else only with its vocabulary."""
     file: Path
     """The model's GGUF."""
     vocabulary: Vocabulary
@@ -45,7 +45,7 @@ class Inputs:
     oracle: TokenOracle
     canonical: Canonical
     tables: Mapping[str, TokenTable]
-    """Of the builders; empty for a target that shows none."""
+    """Tables by builder; empty for a target that does not use them."""
     grammar_engine: Engine
     target: TargetSettings
     engine: EngineSettings
@@ -53,21 +53,21 @@ class Inputs:
     device: str
     """`cpu` or `gpu`."""
     n_seq: int
-    """Cells in one batch, at most; 0 to choose."""
+    """Largest batch, in cells; 0 to choose."""
     n_threads: int
     """Threads for decoding."""
     log: Path
-    """Where the log of a started server goes."""
+    """The file for the log of a started server."""
     clock: Clock
     observe: Observer | None
-    """Called with every mask of a running cell; None where masks are not judged."""
+    """Called with every mask of a running cell; None if masks are not judged."""
     alive: Callable[[], None]
     """Called at each answer of a server, as a sign of life."""
 
 
 @dataclass(frozen=True)
 class TokenStep:
-    """One token of a cell, as far as the target tells it."""
+    """One token of a cell, with the facts that the target reports."""
 
     token: int
     n_allowed: int | None = None
@@ -76,7 +76,7 @@ class TokenStep:
 
 @dataclass(frozen=True)
 class Generated:
-    """One cell that is done."""
+    """One finished and judged cell."""
 
     request: Request
     judged: Judged
@@ -95,23 +95,23 @@ class Generation(Protocol):
 
     @property
     def version(self) -> object:
-        """What else decides the outcome, for `cell_hash`; None where the builders' versions do."""
+        """What else decides the outcome, for `cell_hash`; None to use the builder's version."""
         ...
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Generated]:
-        """Each request once, as soon as it is done and judged."""
+        """Yield each request once, as soon as it is finished and judged."""
         ...
 
     def timings(self) -> Row | None:
-        """Where the time went; None where that is not known."""
+        """Timings of the generation; None if not known."""
         ...
 
 
 class GeneratingTarget(Target, Protocol):
-    """A target, with what workers use of it."""
+    """A target with the method that only workers use."""
 
     def opened(
         self, inputs: Inputs, requests: Sequence[Request]
     ) -> AbstractContextManager[Generation]:
-        """The target, ready for these requests. Raises PipelineError where it cannot be used."""
+        """The target, ready for these requests. Raises PipelineError if it cannot be used."""
         ...

@@ -1,4 +1,4 @@
-"""The in-process target: llama.cpp decodes, an engine masks, in this very process."""
+"""The in-process target: llama.cpp decodes and an engine computes masks, in this process."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .settings import Sampling
 from .timings import Stopwatch
 
 _MIN_CELLS = 256
-"""Cells a sequence has at least when the KV cache is not shared."""
+"""Smallest context of a sequence, in KV cells."""
 _BATCH = {"cpu": 512, "gpu": 2048}
-"""Tokens decoded together, at most."""
+"""Largest number of tokens decoded together, by device."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Decoding:
     device: str
     """`cpu` or `gpu`."""
     n_seq: int
-    """Cells in one batch, at most; 0 for as many as help and fit."""
+    """Largest batch, in cells; 0 to choose by speed and memory."""
     n_threads: int
-    """Threads of llama.cpp; masks have the other processors, at least one."""
+    """Threads of llama.cpp; masks use the other processors, at least one."""
     fast_forward: bool = True
     """Skip decoding for tokens the grammar forces."""
     drop_on_error: bool = True
@@ -51,7 +51,7 @@ class Decoding:
 
 
 class InProcess:
-    """Decoding of all requests in batches over one context."""
+    """Decodes all requests in batches over one context."""
 
     def __init__(
         self,
@@ -64,11 +64,12 @@ class InProcess:
         encoder: SpmEncoder | None = None,
         clock: Clock = UNTIMED,
     ) -> None:
-        """`encoder` encodes prompts where a tokenizer's prefix scheme is not llama.cpp's own."""
+        """`encoder` encodes prompts if the tokenizer's prefix scheme is not llama.cpp's; else None.
+        """
         self.stopwatch = Stopwatch()
         """Where the time of `generate` went."""
         self.n_seq = 0
-        """How many sequences the latest context had."""
+        """Number of sequences of the latest context."""
         self._model = model
         self._vocabulary = vocabulary
         self._tables = tables
@@ -79,7 +80,7 @@ class InProcess:
         self._clock = clock
 
     def generate(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Transcript]]:
-        """All requests with their transcripts, each as it ends."""
+        """Yield all requests with their transcripts, each as it ends."""
         if not requests:
             return
         vocab, vocabulary, how = self._model.vocab, self._vocabulary, self._decoding
@@ -91,7 +92,7 @@ class InProcess:
             len(prompt) + request.max_tokens
             for prompt, request in zip(prompts, requests, strict=True)
         )
-        # Like prompts stand together, so that what they share is decoded once.
+        # Similar prompts are adjacent, so that shared beginnings are decoded once.
         order = sorted(range(len(requests)), key=prompts.__getitem__)
         by_key = {request.identity: request for request in requests}
         self.stopwatch.start()
@@ -110,7 +111,7 @@ class InProcess:
                 yield by_key[cell.key], cell.transcript()
 
     def _context(self, longest: int, n_cells: int) -> Context:
-        """A context for the longest text and as many sequences as are wanted, or as fit."""
+        """A context for the longest text, with the wanted number of sequences or as many as fit."""
         how = self._decoding
         n_ctx_seq = -(-max(longest, _MIN_CELLS) // _MIN_CELLS) * _MIN_CELLS
         self.n_seq = batch_size.n_seq(
@@ -129,7 +130,7 @@ class InProcess:
             except LoadRefused:
                 if how.n_seq or self.n_seq == 1:
                     raise
-                self.n_seq //= 2  # a device's memory is known only by asking for it
+                self.n_seq //= 2  # whether memory suffices is known only by trying
 
     def _cell(self, request: Request, prompt: tuple[int, ...]) -> Cell:
         kind, text = request.case.grammar.engine_text()

@@ -93,7 +93,7 @@ class InProcessCells:
         }
 
     def _n_non_canonical(self, transcript: Transcript) -> int:
-        """Tokens that stand where the canonical split of the same text has others."""
+        """Number of tokens that differ from the canonical split of the same text."""
         rendered = self._inputs.vocabulary.rendered
         pieces = [rendered[step.token] for step in transcript.steps if rendered[step.token]]
         return walks.n_non_canonical(pieces, self._inputs.canonical.pieces(b"".join(pieces)))

@@ -1,8 +1,8 @@
 """From a server's answer to evidence: the text against the grammar, and whether it was enforced.
 
-Of a server only the text is seen, and the ids where it tells them: what its token table claims,
-and at which step it lost the constraint, is not. A right text does not show that anything was
-enforced; for that there are sentinel cases, whose answer no model gives by luck.
+Of a server only the text is seen, and the ids if it reports them. Its token table and the step at
+which it lost the constraint are not seen. A correct text does not prove that the grammar was
+enforced; sentinel cases do, because no model gives their answer by luck.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from .servers.answer import Answer
 
 _CONSTANT = re.compile(rb"[a-z0-9]{12,}")
 _TRACE = 4
-"""Bytes in a row of a constant that show that the grammar had a say."""
+"""Consecutive bytes of a constant that prove an effect of the grammar."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What an answer is judged with."""
+    """The means to judge an answer."""
 
     grammar: ByteGrammar
     oracle: TokenOracle
     rendered: Sequence[bytes]
     """The bytes a runtime renders for each id."""
     layout: bool = True
-    """Whether the grammar's layout is promised too; else what the checker accepts is valid."""
+    """Whether the interface promises the grammar's layout too; else every text that the checker
+    accepts is
+valid."""
     enforces: bool = True
-    """Whether the target's sentinel showed that the grammar has a say."""
+    """Whether the sentinel showed that the target enforces grammars."""
 
 
 def engaged(case: Case, answer: Answer) -> bool | None:
-    """Whether a sentinel's constant shows in the answer; None where the case shows nothing.
+    """Whether a sentinel's constant is in the answer; None if the case has none.
 
-    Spaces are looked through: a table that gets them wrong still enforces something.
+    Spaces are ignored: a table with wrong spaces still enforces something.
     """
     if case.suite != SENTINEL or case.invalid_grammar or answer.text is None:
         return None
@@ -56,7 +58,7 @@ def engaged(case: Case, answer: Answer) -> bool | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Answered(Evidence):
-    """What is known of an answer: the text, the ids where they are told, and what was logged."""
+    """Evidence of an answer: its text, its ids if reported, and the server's log."""
 
     answer: Answer
     unnoticed = "and no engine error is seen"
@@ -72,7 +74,7 @@ class _Answered(Evidence):
 
     @property
     def _what_came(self) -> str:
-        """What the text came out as, in words."""
+        """A description of the text."""
         if self.text.state is Bytes.INVALID:
             return self.text.leaves
         if self.text.objection is not None:
@@ -80,7 +82,7 @@ class _Answered(Evidence):
         return "the text is right all the same"
 
     def own_cause(self) -> Cause:
-        """The server's where it gave no text or ignores grammars; no more shows from outside."""
+        """The server, if it gave no text or ignores grammars. More is not visible from outside."""
         blamed = self.answer.text is None or self.lost is Lost.IGNORED
         return Cause.RUNTIME if blamed else Cause.UNKNOWN
 
@@ -106,14 +108,14 @@ def judge_answer(case: Case, answer: Answer, bench: Bench) -> Judged:
         end=answer.end,
         lost=_lost(answer, bench, nothing),
         nothing_fits=nothing,
-        stop_allowed=True,  # not seen; what ends at the limit is cut, and no more is known
+        stop_allowed=True,  # not seen; a text that ends at the limit counts as cut
         answer=answer,
     ).judged()
     return replace(judged, reason=judged.reason + _hints(case, answer, judged.verdict))
 
 
 def _text(case: Case, answer: Answer, bench: Bench) -> Text:
-    """What came out; of an answer without text, nothing that is right or could be judged."""
+    """The text of an answer; an answer without text is neither right nor judged."""
     if answer.text is None:
         return Text(b"", None, Bytes.UNJUDGED, None, objection="there is no text")
     text = Text.of(case, bench.grammar, *_output(answer, bench.rendered))
@@ -129,7 +131,8 @@ def _data(text: str) -> bytes:
 def _output(answer: Answer, rendered: Sequence[bytes]) -> tuple[bytes, list[bytes] | None]:
     """(the text as bytes, the bytes of each step if its ids tell them).
 
-    JSON cannot carry bytes that are no UTF-8: a server puts U+FFFD there, and the ids have them.
+    JSON cannot carry bytes that are no UTF-8. A server puts U+FFFD there, but the ids keep the
+    bytes.
     """
     assert answer.text is not None
     data = _data(answer.text)
@@ -140,11 +143,11 @@ def _output(answer: Answer, rendered: Sequence[bytes]) -> tuple[bytes, list[byte
     whole = b"".join(pieces)
     if whole == data or whole.decode("utf-8", "replace") == answer.text:
         return whole, pieces
-    return data, None  # such as a text cut at a stop word: what was received counts
+    return data, None  # such as a text cut at a stop word: only the received text counts
 
 
 def _nothing_fits(bench: Bench, text: Text) -> Cause | None:
-    """Why, where the text left the grammar, nothing could go on; None where something could."""
+    """Why no token could continue where the text left the grammar; None if one could."""
     if text.leaves_at is not None:
         return why_nothing_fits(bench.grammar, text.before(text.leaves_at), bench.oracle)
     oracle = None if text.pieces is None else bench.oracle
@@ -160,7 +163,7 @@ def _lost(answer: Answer, bench: Bench, nothing: Cause | None) -> Lost:
 
 
 def _hints(case: Case, answer: Answer, verdict: Verdict) -> str:
-    """What else is to be known of an answer."""
+    """Further remarks on an answer."""
     if answer.text is None:
         return ""
     hints: list[str] = []

@@ -1,6 +1,6 @@
-"""From a transcript to evidence: what was rendered, where it left the grammar, and whose fault.
+"""From a transcript to evidence: the rendered bytes, where they leave the grammar, and the cause.
 
-Everything is judged on the bytes a runtime renders, never on what the builder claimed.
+Everything is judged on the bytes that a runtime renders, never on claimed bytes.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from .cell import Transcript
 from .judgement import Evidence, Judged, Text, why_nothing_fits
 
 Control = Callable[[], bool]
-"""Whether a table of true bytes, tokenized greedily, still has a mask where this cell's failed."""
+"""Whether a table of true bytes, tokenized greedily, has a mask where this cell's mask failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Decoded(Evidence):
-    """What is known of a cell that was decoded here: every step, and at which step what failed."""
+    """Evidence of a cell that was decoded in process: every step and every failure."""
 
     transcript: Transcript
     vocabulary: Vocabulary
@@ -37,7 +37,7 @@ class _Decoded(Evidence):
     def culprit(self) -> int | None:
         """The first step whose true bytes leave the grammar, or that lost the constraint.
 
-        A refused token is met one step later by the runtime; here the refused step is named.
+        The runtime notices a refused token one step later; here the refused step counts.
         """
         loss = self.transcript.loss
         refused = None if loss is None else max(loss.step - (loss.kind is Lost.CONSUME), 0)
@@ -70,12 +70,12 @@ class _Decoded(Evidence):
         return len(self.transcript.steps)
 
     def own_cause(self) -> Cause:
-        """What came first of a wrong special, tokenization or byte claim."""
+        """The cause that comes first: a wrong special token, tokenization or claimed bytes."""
         steps, culprit, loss = self.transcript.steps, self.culprit, self.transcript.loss
         if culprit is None:
             return Cause.UNKNOWN
         masked = loss is not None and loss.kind is Lost.MASK and culprit == loss.step
-        # At a failed mask no token is to blame: the one taken there was taken without it.
+        # At a failed mask no token is to blame: the token taken there had no mask.
         taken = () if masked else steps[culprit : culprit + 1]
         for step in taken:
             hidden = self.vocabulary.attrs[step.token] & UNRENDERED
@@ -85,7 +85,7 @@ class _Decoded(Evidence):
                 return Cause.TOKENIZE
         if any(self._claims_wrong(step.token) for step in (*steps[:culprit], *taken)):
             return Cause.BYTES
-        if masked and self.control():  # what differs from the control is to blame
+        if masked and self.control():  # the difference to the control is the cause
             return Cause.BYTES if self.table.tokenize is None else Cause.TOKENIZE
         if masked:
             return Cause.ENGINE
@@ -130,7 +130,7 @@ def evaluate(
     oracle: TokenOracle,
     control: Control,
 ) -> Judged:
-    """Judge one cell. `control` is asked only where a mask failed and no byte claim is to blame."""
+    """Judge one cell. `control` is called only if a mask failed and no claimed bytes explain it."""
     pieces = [vocabulary.rendered[step.token] for step in transcript.steps]
     text = Text.of(case, grammar, b"".join(pieces), pieces)
     masked = _masked_at(transcript)
@@ -151,7 +151,7 @@ def evaluate(
 
 
 def _masked_at(transcript: Transcript) -> int | None:
-    """The step at which the mask was empty or failed; None where it never was."""
+    """The step at which the mask was empty or failed; None if there is none."""
     loss = transcript.loss
     if loss is not None:
         return loss.step if loss.kind is Lost.MASK else None

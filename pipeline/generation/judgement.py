@@ -1,7 +1,7 @@
-"""From evidence to a verdict: one judgement for what was decoded here and what a server answered.
+"""From evidence to a verdict: one judgement for transcripts and for servers' answers.
 
-The evidence comes from a transcript (`judge_transcript`) or from an answer (`judge_answer`). The
-verdict, the fields of the outcome, and all causes and reasons that both know are given here.
+The evidence comes from a transcript (`judge_transcript`) or from an answer (`judge_answer`). This
+file gives the verdict, the fields of the outcome, and all causes and reasons that both share.
 """
 
 from __future__ import annotations
@@ -33,36 +33,36 @@ class Judged:
     output: bytes
     """As rendered."""
     n_legal: int | None
-    """Bytes of the output that are a legal beginning; None where there is no byte-level grammar."""
+    """Bytes of the output that are a legal prefix; None if there is no byte-level grammar."""
     culprit: int | None
-    """The step at which the constraint first went wrong; None where it never did."""
+    """The step at which the constraint first went wrong; None if it never did."""
     reason: str
-    """One line a person understands; empty for `ok`."""
+    """One sentence; empty for `ok`."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """What came out, against the grammar over bytes and the independent checker."""
+    """The output, compared with the byte-level grammar and the independent checker."""
 
     output: bytes
     """As rendered."""
     pieces: Sequence[bytes] | None
-    """Rendered bytes of each step; None where the steps are not known."""
+    """Rendered bytes of each step; None if the steps are not known."""
     state: Bytes
     n_legal: int | None
     """See `Judged.n_legal`."""
     objection: str | None
-    """What the independent checker says against the output."""
+    """The objection of the independent checker; None if it accepts the output."""
 
     @staticmethod
     def of(case: Case, grammar: ByteGrammar, output: bytes, pieces: Sequence[bytes] | None) -> Text:
-        """Hold an output against the grammar and the checker of its case."""
+        """Compare an output with the grammar and the checker of its case."""
         state, n_legal = _state_of(grammar, output)
         return Text(output, pieces, state, n_legal, _objection_of(case, output, state))
 
     @cached_property
     def leaves_at(self) -> int | None:
-        """The step whose bytes first leave the grammar; None where none does or it is not seen."""
+        """The step whose bytes first leave the grammar; None if none does or it is not known."""
         if self.pieces is None or self.n_legal is None:
             return None
         lengths = accumulate(map(len, self.pieces))
@@ -75,13 +75,13 @@ class Text:
 
     @property
     def leaves(self) -> str:
-        """That the text leaves the grammar over bytes, in words."""
+        """Words for: the text leaves the byte-level grammar."""
         return f"the text leaves the grammar at byte {self.n_legal}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence(ABC):
-    """What is known of a cell before its verdict is given."""
+    """The facts about a cell before its verdict."""
 
     case: Case
     text: Text
@@ -91,37 +91,37 @@ class Evidence(ABC):
     """See `why_nothing_fits`."""
     stop_allowed: bool
     unnoticed: ClassVar[str]
-    """That no error was seen, in words."""
+    """Words for: no error was seen."""
     went_on: ClassVar[str]
-    """That the text went on, in words."""
+    """Words for: the text continued."""
 
     @property
     def culprit(self) -> int | None:
-        """The step at which the constraint first went wrong, as far as it is seen."""
+        """The step at which the constraint first went wrong, if known."""
         return self.text.leaves_at
 
     @property
     def at(self) -> str:
-        """The culprit in words, before what is said of it; empty where it is not seen."""
+        """Words for the culprit, which begin a reason; empty if not known."""
         return ""
 
     @property
     @abstractmethod
     def stuck(self) -> str:
-        """Where nothing fits, and what was done there, in words."""
+        """Words for: where nothing fits, and what followed."""
 
     @property
     @abstractmethod
     def n_tokens(self) -> int | None:
-        """How many tokens came out, where it is known."""
+        """Number of tokens in the output, if known."""
 
     @abstractmethod
     def own_cause(self) -> Cause:
-        """Where the fault lies where the verdict and a lost grammar do not tell it."""
+        """The cause, if the verdict and the loss do not determine it."""
 
     @abstractmethod
     def own_reason(self, verdict: Verdict) -> str:
-        """The reason of a verdict that the two kinds of evidence tell in their own ways."""
+        """The reason of a verdict for which the two kinds of evidence have their own words."""
 
     def judged(self) -> Judged:
         """The outcome."""
@@ -147,17 +147,17 @@ class Evidence(ABC):
         )
 
     def _cause(self, verdict: Verdict) -> Cause:
-        """Where the fault lies."""
+        """The cause."""
         if verdict in _CAUSES:
             return _CAUSES[verdict]
         if verdict is Verdict.IMPOSSIBLE:
             return self.nothing_fits or Cause.UNKNOWN
-        if self.lost is Lost.COMPILE:  # who wrote a suite can mend it; others' schemas are as is
+        if self.lost is Lost.COMPILE:  # a suite of ours can be corrected; imported schemas cannot
             return Cause.ENGINE if self.case.imported else Cause.GRAMMAR
         return self.own_cause()
 
     def _reason(self, verdict: Verdict) -> str:
-        """One line for a person."""
+        """The reason, in one sentence."""
         match verdict:
             case Verdict.OK:
                 return ""
@@ -189,16 +189,16 @@ _CAUSES = {
     Verdict.NO_STOP: Cause.SPECIAL,
     Verdict.CHECKER_DISAGREES: Cause.ENGINE,
 }
-"""Verdicts that have but one cause."""
+"""Verdicts with only one possible cause."""
 
 
 def why_nothing_fits(
     grammar: ByteGrammar, prefix: bytes, oracle: TokenOracle | None
 ) -> Cause | None:
-    """Why nothing can go on after a prefix; None where something can, or the text is complete.
+    """Why nothing can continue a prefix; None if something can, or if the text is complete.
 
-    The grammar's own fault if not even a single byte can, the vocabulary's if only no token can;
-    without an `oracle` tokens are not looked at.
+    The cause is the grammar if no byte can continue, and the vocabulary if bytes can but no token
+    can. Without an `oracle` tokens are not checked.
     """
     state = grammar.after(prefix)
     if state is None or state.complete():
@@ -211,7 +211,7 @@ def why_nothing_fits(
 
 
 def _state_of(grammar: ByteGrammar, output: bytes) -> tuple[Bytes, int | None]:
-    """The bytes against the grammar, and how many of them are a legal beginning."""
+    """(state of the bytes under the grammar, length of the longest legal prefix in bytes)."""
     if grammar.no_oracle is not None:
         return Bytes.UNJUDGED, None
     match = grammar.match(output)
@@ -221,7 +221,8 @@ def _state_of(grammar: ByteGrammar, output: bytes) -> tuple[Bytes, int | None]:
 
 
 def _objection_of(case: Case, output: bytes, state: Bytes) -> str | None:
-    """What the independent checker says against an output; where there is none, the grammar."""
+    """The objection of the independent checker to an output; without a checker, that of the
+    grammar."""
     if isinstance(case.check, Unchecked):
         return None if state is Bytes.VALID else "the grammar over bytes does not accept it"
     return checkers.check(case.check, output)

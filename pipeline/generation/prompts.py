@@ -26,7 +26,7 @@ class Prompts:
     """The setting `tokenizer.prefix_scheme`."""
     is_gguf: bool = True
     sha256: str | None = None
-    """Of the tokenizer's file."""
+    """sha256 of the tokenizer's file."""
 
     def ids(self, prompt: str) -> tuple[int, ...]:
         """The ids of a prompt; see `request.prompt_ids`."""
@@ -36,7 +36,7 @@ class Prompts:
     def scheme(self) -> SpmPrefixScheme | None:
         """The prefix scheme of a SentencePiece vocabulary; None for any other.
 
-        Raises `PipelineError` where one is declared for a vocabulary that has no prefix to place.
+        Raises `PipelineError` if one is declared for a vocabulary without such a prefix.
         """
         if self.vocabulary.type is not VocabType.SPM:
             if self.wanted not in (AUTO, SpmPrefixScheme.NONE):
@@ -54,7 +54,7 @@ class Prompts:
 
     @cached_property
     def encoder(self) -> SpmEncoder | None:
-        """What encodes prompts; None where llama.cpp does.
+        """The encoder of prompts; None if llama.cpp encodes them.
 
         Raises `PipelineError` for a damaged vocabulary that has no such encoder.
         """

@@ -1,8 +1,7 @@
-"""What a target is asked to generate: one cell, and its prompt as ids.
+"""A request to a target: one cell to generate, and its prompt as ids.
 
-`in_process` drives llama.cpp and the engine in the worker itself and gives `Transcript`s.
-`servers.client` asks a server, over the interface of `llama_cpp` or `openai`, and gives `Answer`s:
-of a server only the text is seen.
+`in_process` runs llama.cpp and the engine in the worker and yields `Transcript`s. `servers.client`
+asks a server over the interface `llama_cpp` or `openai` and yields `Answer`s.
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ class Request:
     builder: str
     max_tokens: int
     repeat: int | None = None
-    """Which of several samples of the same cell; None where there is one."""
+    """Index of the sample; None if the cell is not repeated."""
 
     @property
     def identity(self) -> str:
-        """What tells it from every other request of the run."""
+        """Unique name within the run."""
         return self.key if self.repeat is None else f"{self.key}#{self.repeat}"
 
     @property
     def draw(self) -> str:
-        """What names its draws: alike under every builder, so that builders meet equal luck."""
+        """Name of its random draws. It is the same for every builder, so that builders get equal
+        draws."""
         return f"{self.case.suite}/{self.case.id}#{self.repeat or 0}"
 
     @property
@@ -50,9 +50,8 @@ def prompt_ids(
 ) -> tuple[int, ...]:
     """The prompt as llama.cpp's server encodes it (`add_special`, `parse_special`).
 
-    Under another prefix scheme it is encoded by `encoder`, with the same tokens added. A vocabulary
-    that adds nothing of its own to an empty prompt still needs one token to start from: its BOS,
-    else id 0.
+    Under another prefix scheme it is encoded by `encoder`, with the same tokens added. If an empty
+    prompt gives no tokens, the BOS or else id 0 is used to start from.
     """
     data = prompt.encode()
     if encoder is None:

@@ -1,7 +1,7 @@
-"""Choosing tokens from logits: the likeliest, or one drawn by a seed. Knows no grammar.
+"""Choose tokens from logits: the likeliest, or a random one by seed. Knows no grammar.
 
-What is drawn for a step of a cell depends on the seed, the cell and the step alone, so the same
-seed gives the same text whatever else is in the batch, and builders are compared on equal draws.
+A draw depends only on the seed, the cell and the step. So the same seed gives the same text in any
+batch, and builders are compared on equal draws.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .settings import Sampling
 Logits = npt.NDArray[np.float32]
 
 _BLOCK = 4 * 2**20
-"""Bytes of logits that are looked at together: what stays in a processor's cache."""
+"""Bytes of logits that are processed together, so that they stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,11 @@ class Wish:
     """One token to be chosen."""
 
     row: int
-    """Its row of the logits."""
+    """Index of its row in the logits."""
     allowed: Allowed | None
-    """None where every token is; else at least one."""
+    """None if every token is allowed; else at least one is."""
     draw: str
-    """What names the draw: the cell and its step."""
+    """Name of the draw: the cell and its step."""
 
 
 def choose(logits: Logits, wishes: Sequence[Wish], sampling: Sampling) -> list[int]:
@@ -53,7 +53,7 @@ def _likeliest(logits: Logits, wishes: Sequence[Wish]) -> list[int]:
             allowed[place] = wish.allowed
     best = np.where(allowed, logits[[wish.row for wish in wishes]], -np.inf).argmax(axis=1)
     legal = np.take_along_axis(allowed, best[:, None], axis=1)[:, 0]
-    # Where every allowed logit is -inf, the first one of all is found, allowed or not.
+    # If every allowed logit is -inf, argmax finds the first token, allowed or not.
     return np.where(legal, best, allowed.argmax(axis=1)).tolist()
 
 
@@ -76,12 +76,12 @@ def _drawn(logits: Logits, wish: Wish, sampling: Sampling) -> int:
 
 
 def _place(reached: npt.NDArray[np.float64], share: float) -> int:
-    """Where cumulated weights go beyond a share of the whole; the last place for all of it."""
+    """First index at which the cumulated weights exceed a share of their sum."""
     wanted = share * float(reached[-1])
     return min(int(np.count_nonzero(reached <= wanted)), len(reached) - 1)
 
 
 def _uniform(draw: str, seed: int) -> float:
-    """A number in [0, 1) that the seed and the draw's name decide."""
+    """A number in [0, 1), determined by the seed and the name of the draw."""
     digest = hashlib.blake2b(f"{seed}/{draw}".encode(), digest_size=7).digest()
     return (int.from_bytes(digest, "big") >> 3) / 2**53

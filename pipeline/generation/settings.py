@@ -13,7 +13,7 @@ class EngineSettings:
     """How a constraint is run."""
 
     on_error: str = setting("drop", one_of=("drop", "stop"))
-    """When the constraint is lost: `drop` it and go on, as llama.cpp does, or `stop`."""
+    """When the constraint is lost: `drop` it and continue, as llama.cpp does, or `stop`."""
     max_tokens: int | None = setting(None, least=1)
     """Token limit of every cell, in place of each case's own."""
     fast_forward: bool = True
@@ -52,8 +52,8 @@ class TargetSettings:
     url: str | None = None
     """The address of a server that runs already, such as http://127.0.0.1:8080."""
     command: str | None = None
-    """What starts a server, with {model}, {port}, {slots} and {context} where they belong; with
-    neither url nor command one of the extra `server` is started."""
+    """Command that starts a server, with {model}, {port}, {slots} and {context} in their places.
+    Without url and command a server of the extra `server` is started."""
     slots: int = setting(4, least=1)
     """Requests sent at the same time."""
     timeout: float = setting(60.0, least=0.1)
@@ -81,5 +81,5 @@ class TargetSettings:
 
     @property
     def asked_as(self) -> list[str]:
-        """What of a server's settings decides an outcome, for the `cell_hash`."""
+        """Settings of a server that decide an outcome, for the `cell_hash`."""
         return [self.name, self.api, self.sent_as, self.served or ""]

@@ -1,7 +1,7 @@
 """The target protocol: where cells are generated, in process or by a server.
 
-One file per target in `targets/`, registered by name. The parent reads what a target can do; what
-generates (`generating`) is loaded by the worker alone.
+One file per target in `targets/`, registered by name. The parent uses the properties of a target;
+only workers load what generates (`generating`).
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ class Target(Protocol):
 
     name: str
     shows_tables: bool
-    """Whether builders' token tables are used, so that they can be audited. False of a server: its
-    own table is not seen, and its label stands in the column `builder`."""
+    """Whether builders' token tables are used, so that they can be audited. False for a server: its
+    own table is not visible, and its label is in the column `builder`."""
     exact_bytes: bool
-    """Whether an answer has the bytes of its tokens. False where only text comes back, which a
-    server may have changed."""
+    """Whether an answer has the bytes of its tokens. False if only text comes back, which a server
+    may have changed."""
     samples: bool
     """Whether tokens can be drawn; else the likeliest is taken."""
 
     def check(self, settings: TargetSettings, time_limit: float) -> None:
-        """Raise ConfigError for settings that do not go together; `time_limit` is the longest
+        """Raise ConfigError for contradictory settings; `time_limit` is the longest
         silence of a worker, in seconds."""
         ...
 
@@ -34,5 +34,5 @@ class Target(Protocol):
         ...
 
     def label(self, settings: TargetSettings) -> str:
-        """The column `builder` of a server's cells; empty where builders fill it."""
+        """The column `builder` of a server's cells; empty if builders fill it."""
         ...

@@ -7,10 +7,10 @@ from enum import StrEnum
 
 
 class Part(StrEnum):
-    """What the scheduler's own thread was at."""
+    """Activities of the scheduler's thread."""
 
     DECODE = "decode"
-    """In `llama_decode`; masks are computed beside it."""
+    """In `llama_decode`, while other threads compute masks."""
     MASK = "mask_wait"
     """Waiting for masks, or computing those that decide whether there is anything to decode."""
     SELECT = "select"
@@ -18,7 +18,7 @@ class Part(StrEnum):
     JUDGE = "judge"
     """Judging masks and outputs: the oracle, the checkers."""
     PYTHON = "python"
-    """All else: compiling grammars, batches, bookkeeping."""
+    """Everything else: compiling grammars, batches, bookkeeping."""
 
 
 class Stopwatch:

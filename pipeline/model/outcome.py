@@ -13,7 +13,7 @@ from .verdicts import Bytes, End, Lost, Verdict
 
 @dataclass(frozen=True)
 class Facts:
-    """All that a verdict is made of."""
+    """All facts that a verdict depends on."""
 
     end: End
     lost: Lost = Lost.NO
@@ -23,8 +23,8 @@ class Facts:
     stop_allowed: bool = False
     """Whether, at the end, an id was allowed on which the runtime stops."""
     oracle_empty: bool = False
-    """Whether, where the mask was empty or failed, no token of the vocabulary could truly have
-    come next and the text was not complete either."""
+    """Whether, at an empty or failed mask, truly no token of the vocabulary could come next and the
+    text was not complete."""
 
 
 _DIRECT = {
@@ -53,7 +53,7 @@ def judge(facts: Facts) -> Verdict:
 
 
 def _judge_enforced(facts: Facts) -> Verdict:
-    """Nothing was lost: the bytes and the end decide."""
+    """The verdict if nothing was lost: the bytes and the end decide."""
     complete = facts.bytes is Bytes.VALID
     unjudged = facts.bytes is Bytes.UNJUDGED
     if facts.end is End.EMPTY_MASK and (facts.bytes is Bytes.PREFIX or unjudged):

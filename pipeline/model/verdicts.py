@@ -1,4 +1,4 @@
-"""Every word of every table that judges something: closed sets, and the same word means the same.
+"""Every judging word of every table: closed sets, in which the same word means the same.
 
 `results/tables/words` says which column holds the words of which type. Where one type has an order
 from bad to good, its docstring says so; `outcome` gives a cell its verdict.
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """Every way a cell can come out, worst for a comparison first."""
+    """Outcomes of a cell, worst first."""
 
     SILENT_CORRUPTION = "silent_corruption"
     UNENFORCED = "unenforced"
@@ -34,20 +34,20 @@ BADNESS: dict[Verdict, int] = {verdict: len(Verdict) - i for i, verdict in enume
 
 
 class Cause(StrEnum):
-    """Where the fault of an outcome lies."""
+    """The cause of an outcome."""
 
     BYTES = "bytes"
     """The builder claims wrong bytes for a token."""
     TOKENIZE = "tokenize"
     """The builder's tokenization gives other tokens than the text needs."""
     SPECIAL = "special"
-    """A special token or an end is treated as what it is not."""
+    """A special token or an end id is treated wrongly."""
     VOCABULARY = "vocabulary"
-    """The file, or no token of it can go on."""
+    """The file is wrong, or none of its tokens can continue the text."""
     GRAMMAR = "grammar"
     ENGINE = "engine"
     RUNTIME = "runtime"
-    """The process, or the server, that runs the model."""
+    """The process or server that runs the model."""
     BUILDER = "builder"
     """The token table or its tokenization, where it is not known which of the two."""
     NONE = "none"
@@ -62,9 +62,9 @@ class End(StrEnum):
     """A token was chosen on which the runtime stops."""
     TOKEN_LIMIT = "token_limit"
     EMPTY_MASK = "empty_mask"
-    """No token was allowed; nothing is chosen then, least of all token 0."""
+    """No token was allowed, so none was chosen."""
     LOST = "lost"
-    """The constraint was lost and the runtime refused to go on (`engine.on_error=stop`)."""
+    """The constraint was lost and the runtime stopped (`engine.on_error=stop`)."""
     CRASHED = "crashed"
     TIMEOUT = "timeout"
     LOAD_REFUSED = "load_refused"
@@ -72,22 +72,22 @@ class End(StrEnum):
     REFUSED = "refused"
     """A server refused the request (HTTP 4xx), or an imported case could not be read."""
     CLOSED = "closed"
-    """The connection to a server broke off, or none was to be had."""
+    """The connection to a server failed or broke off."""
     FAILED = "failed"
     """A server failed (HTTP 5xx)."""
     GARBLED = "garbled"
-    """A server answered with what is no answer."""
+    """A server's reply was not a valid answer."""
 
 
 class Lost(StrEnum):
-    """At what the constraint was lost."""
+    """Where the constraint was lost."""
 
     NO = "no"
     COMPILE = "compile"
     MASK = "mask"
     CONSUME = "consume"
     IGNORED = "ignored"
-    """Never had: the runtime answers as if no grammar had been given."""
+    """There never was one: the runtime ignores the grammar."""
 
 
 class Bytes(StrEnum):
@@ -97,7 +97,7 @@ class Bytes(StrEnum):
     PREFIX = "prefix"
     INVALID = "invalid"
     UNJUDGED = "unjudged"
-    """There is no byte-level grammar to judge by; the checker alone does."""
+    """There is no byte-level grammar; only the checker judges."""
 
 
 class Status(StrEnum):
@@ -125,7 +125,7 @@ class RunStatus(StrEnum):
 
 
 class MaskVerdict(StrEnum):
-    """Every way a mask can come out, worst first where several fit."""
+    """Outcomes of a mask, worst first; the first that fits counts."""
 
     UNSOUND = "unsound"
     """It allows a token whose true bytes leave the grammar, or that renders nothing."""
@@ -138,9 +138,9 @@ class MaskVerdict(StrEnum):
     STOP_MISSING = "stop_missing"
     """The text is complete, and no id is allowed on which the runtime stops."""
     INCOMPLETE = "incomplete"
-    """It lacks legal tokens."""
+    """It misses legal tokens."""
     INCOMPLETE_FORCED = "incomplete_forced"
-    """It allows the one forced token and no other spelling: by design."""
+    """It allows the forced token and no other spelling, by design."""
     EXACT = "exact"
     NO_ORACLE = "no_oracle"
     """The grammar cannot be judged over bytes, or the time budget is spent."""
@@ -149,14 +149,14 @@ class MaskVerdict(StrEnum):
 
 
 class MaskKind(StrEnum):
-    """What the tokens of a mask's fault have in common, beside the words of `Damage`."""
+    """What the wrong tokens of a mask have in common, besides the words of `Damage`."""
 
     SPECIAL = "special"
     """The runtime renders nothing for them."""
     FORCED = "forced"
     """Forced by the builder's tokenization."""
     DRIFTED = "drifted"
-    """Right by their own bytes; a token before was claimed to be other bytes."""
+    """Their own bytes are right; an earlier token has wrong claimed bytes."""
     NONE = "none"
     EMPTY = "empty"
     """They have no bytes."""
@@ -165,7 +165,7 @@ class MaskKind(StrEnum):
     WRONG_BYTES = "wrong_bytes"
     LONG = "long"
     HALF_CHARACTER = "half_character"
-    """Their bytes are no whole UTF-8 characters."""
+    """Their bytes are not complete UTF-8 characters."""
     NEWLINE = "newline"
     PADDING = "padding"
     """Ids beyond the vocabulary."""
@@ -173,7 +173,7 @@ class MaskKind(StrEnum):
     REFUSED = "refused"
     """Allowed by the mask and refused when consumed."""
     JSON_ORDER = "json_order"
-    """Legal where properties may come in another order."""
+    """Legal if properties come in another order."""
     JSON_SPELLING = "json_spelling"
     JSON_WHITE_SPACE = "json_white_space"
     CONTROL_CHARACTER = "control_character"
@@ -194,11 +194,11 @@ class Strategy(StrEnum):
     LONGEST = "longest"
     SHORTEST = "shortest"
     SPLIT = "split"
-    """Short pieces that begin a longer legal token: spellings no tokenizer would choose."""
+    """Short pieces that begin a longer legal token, which no tokenizer would choose."""
     ADVERSARIAL = "adversarial"
     """Tokens whose claimed bytes are not their true bytes, if the mask has one."""
     GIVEN = "given"
-    """The case's own `tokens`, as far as the masks have them, and no further."""
+    """The case's own `tokens`, while the masks have them."""
 
 
 class WalkEnd(StrEnum):
@@ -216,7 +216,7 @@ class WalkEnd(StrEnum):
 
 
 class WalkVerdict(StrEnum):
-    """What is wrong with a walk that ended, where every mask of it was right."""
+    """What is wrong with a finished walk if every mask of it was right."""
 
     CHECKER_DISAGREES = "checker_disagrees"
     """The grammar accepts the text, the independent checker does not."""
@@ -225,7 +225,7 @@ class WalkVerdict(StrEnum):
 
 
 class Tokenization(StrEnum):
-    """What a tokenization gave back of a probe."""
+    """The result of a tokenization for a probe."""
 
     EXACT = "exact"
     NON_CANONICAL = "non_canonical"
@@ -276,7 +276,7 @@ class Damage(StrEnum):
 
 
 class SpecialVerdict(StrEnum):
-    """What a builder does with a token that is not plain text."""
+    """How a builder treats a token that is not plain text."""
 
     OK = "ok"
     END_ALLOWED_IN_STRING = "end_allowed_in_string"
@@ -337,18 +337,18 @@ class InstanceEnd(StrEnum):
 
 
 class Origin(StrEnum):
-    """Why a step took the token it took."""
+    """Why a step took its token."""
 
     CHOSEN = "chosen"
     """The likeliest of several allowed tokens, or the only legal one."""
     FORCED = "forced"
-    """The one token that the grammar and the builder's tokenization left."""
+    """The only token that the grammar and the builder's tokenization allow."""
     UNCONSTRAINED = "unconstrained"
     """The likeliest of all: the constraint was lost before."""
 
 
 class Change(StrEnum):
-    """What became of a cell from one run to another, the worst first."""
+    """The change of a cell between two runs, worst first."""
 
     REGRESSED = "regressed"
     FAILURE_WORSE = "failure_worse"
@@ -361,7 +361,7 @@ class Change(StrEnum):
 
 
 class RowChange(StrEnum):
-    """What became of a row of another table from one run to another, the worst first."""
+    """The change of a row of another table between two runs, worst first."""
 
     WORSE = "worse"
     REMOVED = "removed"

@@ -1,14 +1,14 @@
-"""What parent and worker say to each other: a job, and messages about its units.
+"""The protocol between parent and worker: a job, and messages about its units.
 
 A worker is a native process, one per (model, tokenizer). A job comes in as one JSON object on
 standard input; messages go out as one JSON object a line. llama.cpp and llguidance live in the
-worker and nowhere else, so that an abort costs one job and becomes a verdict. The parent is the one
-that writes files. Neither polars nor Hydra is imported.
+worker and nowhere else, so that an abort costs one job and becomes a verdict. Only the parent
+writes files. Neither polars nor Hydra is imported.
 
 The job is made of the parts of the settings, as the packages that read them define them, and of a
 `Plan`. The messages are the dataclasses of `Message`; `rows` stand between the `started` and the
-`done` of their unit. A job without `end` has died. `protocol.schema.json` is the JSON Schema of
-both directions (`schema`), so that a worker can be written in any language.
+`done` of their unit. A worker that ends without `end` has died. `protocol.schema.json` is the JSON
+Schema of both directions (`schema`), so that a worker can be written in any language.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Cell = str | int | float | bool | None | list[str] | list[int]
 
 @dataclass(frozen=True)
 class FileRef:
-    """A file a job reads."""
+    """A file that a job reads."""
 
     path: str
     sha256: str
@@ -68,7 +68,7 @@ class CollectionRef:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done: its units are `units.owed`."""
+    """What a job has to do; `units.owed` lists its units."""
 
     builders: tuple[str, ...]
     """Names of builders; for a server its label."""
@@ -224,7 +224,7 @@ Message = Hello | Started | Rows | Done | Over | Answered | Spent | Timings | Re
 
 
 def read_job(line: str) -> Job:
-    """The job that a parent has sent. Raises ValueError for what is no job of this version."""
+    """Parse the job that a parent has sent. Raises ValueError if it is no job of this version."""
     job: Job = adapter(Job).validate_json(line)
     if job.protocol != VERSION:
         raise ValueError(f"the job speaks version {job.protocol} of the protocol, not {VERSION}")
@@ -233,15 +233,15 @@ def read_job(line: str) -> Job:
 
 @cache
 def adapter(kind: Any) -> Any:
-    """What checks plain data against a dataclass or a union, and makes one of it."""
-    from pydantic import TypeAdapter  # heavy: processes that speak no protocol do without
+    """Converts plain data to a dataclass or a union of them, and checks it."""
+    from pydantic import TypeAdapter  # slow to import, and some processes never need it
 
     return TypeAdapter(kind)
 
 
 def schema() -> str:
     """The text of `protocol.schema.json`: its property `job` goes in, `message` comes out."""
-    from pydantic import TypeAdapter  # heavy, as above
+    from pydantic import TypeAdapter  # slow to import, as above
 
     kinds: dict[str, TypeAdapter[Any]] = {"job": adapter(Job), "message": adapter(Message)}
     refs, made = TypeAdapter.json_schemas(

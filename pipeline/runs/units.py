@@ -1,6 +1,6 @@
-"""What a job owes, unit by unit, and which of it is a shard's.
+"""The units of a job: which must be done, and which belong to a shard.
 
-Parent and workers read it alike: neither polars nor a native library is imported here.
+Parent and workers both use this file, so it imports neither polars nor a native library.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STAGE_OF = {
     "cell": "generate",
     "replay": "replay",
 }
-"""The stage that brings a kind of unit to its rows."""
+"""The stage that makes the rows of each kind of unit."""
 
 
 def owed(job: Job) -> Iterator[Unit]:
@@ -37,9 +37,9 @@ def owed(job: Job) -> Iterator[Unit]:
 
 
 def less(job: Job, done: Collection[Unit]) -> Job:
-    """The job as a worker is told it: without the units that are done, or other shards' to do.
+    """The job as it is sent to a worker: without units that are done or belong to other shards.
 
-    They are marked, not named: of a hundred thousand cells the names are megabytes.
+    They are marked in a bitmap: the names of a hundred thousand cells would be megabytes.
     """
     whole = job.planned(others=(), pending="")
     gone = {*done, *job.plan.others}
@@ -47,17 +47,17 @@ def less(job: Job, done: Collection[Unit]) -> Job:
 
 
 def pending(job: Job) -> set[Unit]:
-    """What a worker is to do of the job that it was told."""
+    """The units that a worker must do."""
     return set(compress(owed(job), map(int, job.plan.pending)) if job.plan.pending else owed(job))
 
 
 def others(job: Job, count: int, index: int) -> tuple[Unit, ...]:
-    """The units but for replay that fall to other shards than `index` of `count`."""
+    """The units, except replays, of all shards other than `index` of `count`."""
     return tuple(unit for n, unit in enumerate(_dealt(job)) if n % count != index)
 
 
 def _dealt(job: Job) -> Iterator[Unit]:
-    """The units that are dealt out in turn: those of a kind cost about the same."""
+    """The units that are dealt to shards in turn, since units of a kind cost about the same."""
     if "audit" in job.plan.stages:
         yield ("prefix",)
         for engine in job.audit.engines:
@@ -74,9 +74,10 @@ def _dealt(job: Job) -> Iterator[Unit]:
 
 
 def even(costs: Sequence[int], count: int, index: int) -> list[int]:
-    """The places of what falls to shard `index` of `count`: the dearest first, to the emptiest.
+    """Positions of the items of shard `index` of `count`; the costliest items are assigned first,
+    each to the shard with the least work.
 
-    Ties go to the lower number, so that every machine deals alike.
+        Ties go to the lower number, so that every machine computes the same shards.
     """
     heap = [(0, shard) for shard in range(count)]
     mine: list[int] = []

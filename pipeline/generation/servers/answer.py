@@ -1,4 +1,4 @@
-"""What a server answered to one case, whichever interface it speaks."""
+"""A server's answer to one case, the same for every interface."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from .http import Fault, Reply
 
 @dataclass(frozen=True)
 class Answer:
-    """One case as a server answered it; `text` is None where there is none to judge."""
+    """The answer to one case; `text` is None if there is no text to judge."""
 
     end: End
     status: int | None = None
-    """Of HTTP; says nothing of the verdict."""
+    """HTTP status; it does not decide the verdict."""
     text: str | None = None
     tokens: tuple[int, ...] | None = None
-    """The ids it took, where the interface tells them."""
+    """The ids, if the interface reports them."""
     n_tokens: int | None = None
     aside: str = ""
-    """Text that came beside the answer, as the reasoning of a chat does."""
+    """Text besides the answer, such as the reasoning of a chat."""
     said: str = ""
-    """Of an answer without text: why."""
+    """Why there is no text."""
     errors: tuple[str, ...] | None = None
-    """What the engine complained of in the server's log meanwhile; None where none is seen."""
+    """Engine errors in the server's log meanwhile; None if there is no log."""
     unlike: bool = False
-    """Whether it came out otherwise than among other requests, asked alone."""
+    """Whether it differs from the answer to the same request among others."""
 
 
 class Interface(Protocol):
-    """An interface of a server: how a case is put and what the answer means."""
+    """An interface of a server: how to write a request and read its answer."""
 
     path: str
 
     def body(self, case: Case, prompt: Sequence[int], max_tokens: int) -> dict[str, object]:
-        """The request, as JSON."""
+        """The body of the request, as JSON."""
         ...
 
     def read(self, said: Mapping[str, Any]) -> Answer:
@@ -49,7 +49,7 @@ class Interface(Protocol):
 
 
 def answer(reply: Reply, interface: Interface) -> Answer:
-    """A reply as the answer to a case."""
+    """Convert a reply to the answer to a case."""
     if reply.status is None:
         end = End.TIMEOUT if reply.fault is Fault.TIMEOUT else End.CLOSED
         return Answer(end, said=reply.said)
@@ -72,7 +72,7 @@ def answer(reply: Reply, interface: Interface) -> Answer:
 
 
 def _words(reply: Reply) -> str:
-    """A server's own words of an error, on one line."""
+    """A server's error message, on one line."""
     text = _quoted(reply.body)
     try:
         error = json.loads(reply.body)["error"]

@@ -1,8 +1,8 @@
-"""Asking a server for many cases: several at once, repeated where that helps, always bounded.
+"""Ask a server many cases: several at once, with retries, always bounded in time.
 
-A server that is asked for several cases at once does not tell whose engine error it logs, and when
-it dies it takes others' answers with it. So what comes out unclear in the crowd is asked again
-alone, where the server was started for the run and can be started again.
+The log of a server does not say which of several concurrent requests caused an engine error, and a
+crash fails all of them. So unclear answers are asked again alone, if the server was started for
+the run and can be started again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .launch import Launched
 from .provide import Provided
 
 _AGAIN = (429, 500, 502, 503, 504)
-"""Statuses after which a request may be repeated."""
+"""Statuses after which a request is retried."""
 _BACK_OFF = 0.25
-"""Seconds before the first repetition; each next one waits twice as long."""
+"""Seconds before the first retry; each next retry waits twice as long."""
 _LONGEST_WAIT = 10.0
 _ENOUGH = 8
-"""Requests in a row that hang, or restarts, after which a server is given up."""
+"""Consecutive hanging requests, or restarts, after which the server is given up."""
 
 
 class Remote:
@@ -42,7 +42,7 @@ class Remote:
         settings: TargetSettings,
         heard: Callable[[], None],
     ) -> None:
-        """`encode` gives a prompt's ids; `heard` is called at each answer, as a sign of life."""
+        """`encode` returns a prompt's ids; `heard` is called at each answer, as a sign of life."""
         self._server = server
         self._interface = interface
         self._encode = encode
@@ -89,7 +89,7 @@ class Remote:
         return found
 
     def _ask(self, request: Request) -> Answer:
-        """One case, repeated as long as that may help."""
+        """Ask one case, with retries."""
         prompt = self._encode(request.case.prompt)
         body = self._interface.body(request.case, prompt, request.max_tokens)
         data = json.dumps(body).encode()
@@ -111,8 +111,7 @@ class Remote:
             attempt += 1
 
     def _alone(self, own: Launched, request: Request, first: Answer | None = None) -> Answer:
-        """One case while nothing else is asked, of a server that is well; `first` is its answer
-        among others."""
+        """Ask one case alone, of a healthy server; `first` is its answer among other requests."""
         self._heard()
         try:
             if not own.alive or self._hung:

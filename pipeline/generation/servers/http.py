@@ -1,6 +1,6 @@
-"""One HTTP exchange with one address: bounded in time and size, and nothing else is contacted.
+"""One HTTP exchange with one address, bounded in time and size.
 
-No proxy, no redirect, no other host: what a server answers can never send a request elsewhere.
+It uses no proxy and follows no redirect, so no answer can cause a request to another host.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _API_KEY = "BYTE_EXACT_API_KEY"
 """Environment variable whose value is sent to the address as a bearer token, if it is set."""
 
 _MOST = 16 * 2**20
-"""Bytes of an answer that are read."""
+"""Largest answer that is read, in bytes."""
 _CHUNK = 1 << 16
 
 
 class Fault(StrEnum):
-    """Why there is no whole answer."""
+    """Why there is no complete answer."""
 
     UNREACHED = "unreached"
     """No connection."""
     CLOSED = "closed"
-    """The connection broke off before the answer was whole, or carried no HTTP."""
+    """The connection broke off before the answer was complete, or did not carry HTTP."""
     TIMEOUT = "timeout"
     TOO_LONG = "too_long"
 
@@ -41,12 +41,12 @@ class Address:
     host: str
     port: int
     path: str = ""
-    """What goes before every path, without a slash at its end."""
+    """Prefix of every path, without a slash at its end."""
     tls: bool = False
 
     @staticmethod
     def of(url: str) -> Address:
-        """The address of a URL; raises ConfigError."""
+        """The address of a URL. Raises ConfigError."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -54,7 +54,7 @@ class Address:
             host = port = parts = None
         if parts is None or parts.scheme not in {"http", "https"} or not host:
             raise ConfigError(
-                f"target.url={url} is no address; it looks like http://127.0.0.1:8080."
+                f"target.url={url} is no address; use one like http://127.0.0.1:8080."
             )
         tls = parts.scheme == "https"
         return Address(host, port or (443 if tls else 80), parts.path.rstrip("/"), tls)
@@ -66,24 +66,24 @@ class Address:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back."""
+    """The reply, as far as it came."""
 
     status: int | None = None
-    """None where no status line came."""
+    """None if there was no status line."""
     body: bytes = b""
     server: str = ""
-    """What the server calls itself."""
+    """The server's name in its reply."""
     retry_after: float | None = None
-    """Seconds after which it wants to be asked again."""
+    """Seconds after which the server allows a retry."""
     fault: Fault | None = None
     said: str = ""
-    """Of a fault: the system's words."""
+    """The system's message about a fault."""
 
 
 def exchange(
     address: Address, method: str, path: str, body: bytes | None = None, *, timeout: float
 ) -> Reply:
-    """Ask once; `timeout` is in seconds, for the whole exchange."""
+    """Send one request; `timeout` is in seconds, for the whole exchange."""
     until = time.monotonic() + timeout
     kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
     connection = kind(address.host, address.port, timeout=timeout)
@@ -116,7 +116,7 @@ def exchange(
 
 
 def _read(sock: socket.socket, response: http.client.HTTPResponse, until: float) -> bytes:
-    """The body, or a little more than `_MOST` of it; a trickle does not outlast `until`."""
+    """The body, or slightly more than `_MOST` bytes of it; a slow body ends at `until`."""
     data = bytearray()
     while len(data) <= _MOST:
         _wait(sock, until)
@@ -130,7 +130,7 @@ def _read(sock: socket.socket, response: http.client.HTTPResponse, until: float)
 
 
 def _wait(sock: socket.socket, until: float) -> None:
-    """Let the next read take no longer than there is time left."""
+    """Limit the next read to the time that is left."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError

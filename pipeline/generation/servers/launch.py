@@ -1,6 +1,6 @@
-"""A server started for the run: on a free port of loopback, watched, and always stopped.
+"""A server started for the run: on a free loopback port, watched, and always stopped.
 
-It hangs on a leash (`leash`), whose other end is this process: however this ends, so does it.
+The server runs under `leash`, which stops it when this process ends, in whatever way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .log import EngineLog
 
 _HOST = "127.0.0.1"
 _TRIES = 3
-"""Ports that are tried: another program may take one between its choice and its use."""
+"""Number of ports that are tried: another program may take a port before the server does."""
 _POLL = 0.02
 _STOP_LIMIT = 10.0
 
@@ -37,8 +37,8 @@ class Launched:
         ready: str,
         limit: float,
     ) -> None:
-        """`command` has places such as {port} that `fill` and the free port go into; `ready` is
-        the path that answers 200 once the server can be asked, within `limit` seconds."""
+        """`command` has places such as {port}, which are replaced by `fill` and the free port.
+        `ready` is the path that answers 200 once the server is ready, within `limit` seconds."""
         self._command = command
         self._fill = fill
         self._path = log
@@ -56,7 +56,7 @@ class Launched:
         return self._leash is not None and self._leash.poll() is None
 
     def restart(self) -> None:
-        """Start it, after stopping what still runs; raises PipelineError where it cannot be."""
+        """Start it, after stopping a running one. Raises PipelineError if it cannot be started."""
         for _ in range(_TRIES):
             self.close()
             self.address = Address(_HOST, free_port())
@@ -110,7 +110,7 @@ class Launched:
         until = time.monotonic() + self._limit
         while self.alive and (left := until - time.monotonic()) > 0:
             if exchange(self.address, "GET", self._ready, timeout=min(left, 5.0)).status == 200:
-                return self.alive  # else it was another program that answered
+                return self.alive  # else another program answered
             time.sleep(_POLL)
         return False
 
@@ -122,7 +122,7 @@ def free_port() -> int:
 
 
 def _taken(address: Address) -> bool:
-    """Whether some other program listens there now."""
+    """Whether another program listens there now."""
     with contextlib.suppress(OSError), socket.create_connection((_HOST, address.port), timeout=1):
         return True
     return False

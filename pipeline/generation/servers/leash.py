@@ -1,4 +1,5 @@
-"""`generation.servers.leash COMMAND…`: run a server that cannot outlive who asked for it.
+"""`generation.servers.leash COMMAND…`: run a server that cannot outlive the process that started
+it.
 
 Standard input is the leash: it stays open as long as its holder lives, however that dies, Ctrl-C
 and SIGKILL included. At its end the server and all its children are asked to end, then ended; if
@@ -18,7 +19,7 @@ import threading
 from ...system import processes
 
 _GRACE = 3.0
-"""Seconds between asking the server to end and ending it."""
+"""Seconds between SIGTERM and SIGKILL for the server."""
 
 
 def main(command: list[str]) -> int:
@@ -28,7 +29,7 @@ def main(command: list[str]) -> int:
             signal.signal(number, lambda _number, _frame: _stop(server))
         threading.Thread(target=_hold, args=(server,), daemon=True).start()
         code = server.wait()
-        _signal(server, signal.SIGKILL)  # children that it left behind
+        _signal(server, signal.SIGKILL)  # children that it left
     return code if code >= 0 else 128 - code
 
 

@@ -19,7 +19,7 @@ class Server:
     path = "/completion"
 
     def body(self, case: Case, prompt: Sequence[int], max_tokens: int) -> dict[str, object]:
-        """See `answer.Interface`. The prompt goes as ids, so that both ends read the same."""
+        """See `answer.Interface`. The prompt is sent as ids, so that both ends read the same."""
         return {
             "prompt": list(prompt),
             "n_predict": max_tokens,

@@ -1,8 +1,8 @@
-"""What a server's log says of its engine: errors are counted, and nothing else is read there.
+"""Engine errors in a server's log; nothing else is read from it.
 
-llama.cpp's bridge answers a lost constraint with one line in the log and goes on with HTTP 200,
-so the log is the only place where a server tells of it. A line carries no request: whose error it
-was is known only of a request that was alone.
+When the constraint is lost, llama.cpp's bridge writes one line to the log and continues with
+HTTP 200, so only the log shows it. The line names no request: the request is known only if it was
+alone.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 _ERROR = b"llg error: "
-"""How `common/llguidance.cpp` begins the line."""
+"""Beginning of the line in `common/llguidance.cpp`."""
 _DONE = b"stop processing"
-"""A line llama.cpp's server writes behind all others of a request."""
+"""The line that llama.cpp's server writes last for a request."""
 _LATE = 0.5
-"""Seconds to wait for that line: the log is written by a thread of its own."""
+"""Seconds to wait for that line: the server writes its log in a separate thread."""
 _STEP = 0.005
 
 
@@ -27,7 +27,7 @@ class EngineLog:
         self._has_done = True
 
     def end(self) -> int:
-        """Bytes there so far."""
+        """Size of the log so far, in bytes."""
         return self._path.stat().st_size if self._path.exists() else 0
 
     def errors(self, since: int, requests: int = 1) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ class EngineLog:
             return file.read()
 
     def last_words(self) -> str:
-        """The last lines, on one line."""
+        """The last lines, joined to one line."""
         text = self._read(max(self.end() - 2000, 0)).decode("utf-8", "replace")
         lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
         return " | ".join(lines[-3:])[-600:] or "nothing"

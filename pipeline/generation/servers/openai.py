@@ -1,7 +1,7 @@
-"""OpenAI's HTTP interface as others offer it: completions with a `response_format`.
+"""OpenAI's HTTP interface, as other servers offer it: completions with a `response_format`.
 
-It carries JSON Schemas only, and what it promises is the schema: not the layout, which llguidance
-alone takes from the schema's `x-guidance`.
+It carries only JSON Schemas, and it promises only the schema. The layout in the schema's
+`x-guidance` is known to llguidance alone.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LAYOUT = "x-guidance"
 
 
 def plain(case: Case) -> Case:
-    """The case as this interface can promise it: a value that the schema allows, however spelt."""
+    """The case as this interface can promise it: a value that the schema allows, in any layout."""
     if case.imported:
-        return case  # such a schema is JSON in any layout already, and its checker one for that
+        return case  # imported schemas and their checkers allow any layout already
     schema = json.loads(case.grammar.text)
     schema.pop(_LAYOUT, None)
     text = json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
@@ -50,7 +50,7 @@ class OpenAI:
         self._json_schema = json_schema
 
     def body(self, case: Case, prompt: Sequence[int], max_tokens: int) -> dict[str, object]:
-        """See `answer.Interface`. The prompt goes as text: its ids are the server's affair."""
+        """See `answer.Interface`. The prompt is sent as text; the server tokenizes it."""
         asked: dict[str, object] = (
             {"messages": [{"role": "user", "content": case.prompt}]}
             if self._chat
@@ -89,5 +89,5 @@ class OpenAI:
 
 
 def _n_tokens(usage: Any) -> int | None:
-    """How many tokens an answer took, where it says so."""
+    """Number of tokens of an answer, if reported."""
     return int(usage["completion_tokens"]) if usage else None

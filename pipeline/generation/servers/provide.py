@@ -1,4 +1,4 @@
-"""The server of a job: the one at an address, or one started for it; and what it says it is."""
+"""The server of a job: one at an address, or one started for the job; and its version."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from .launch import Launched
 
 _INSTALL = "pip install -c constraints.txt -e '.[server]'"
 _ASK = 10.0
-"""Seconds a server may take to say what it is."""
+"""Time limit for short requests, in seconds."""
 
 
 @dataclass(frozen=True)
 class Default:
-    """The server that is started where the settings name none."""
+    """The server that is started if the settings name none."""
 
     package: str
-    """The distribution that carries it."""
+    """The distribution that contains it."""
     module: str
     needs: tuple[str, ...]
     """Modules that must be installed."""
     library: str
     """Pattern of the native library's file, below the module's folder."""
     command: tuple[str, ...]
-    """With places such as {model} and {port}; see `provide`."""
+    """Contains places such as {model} and {port}; see `provide`."""
     shared_context: bool = True
     """Whether {context} is shared by all slots."""
 
@@ -46,9 +46,9 @@ class Provided:
 
     at: Address | Launched
     version: str
-    """What it is, for the column `server`."""
+    """Name and version, for the column `server`."""
     sha256: str | None
-    """Of the file that was started; None of a server that ran already."""
+    """sha256 of the started file; None for a server that ran already."""
 
     @property
     def address(self) -> Address:
@@ -57,7 +57,7 @@ class Provided:
 
     @property
     def own(self) -> Launched | None:
-        """The process, where it was started for the run."""
+        """The process, if it was started for the run."""
         return self.at if isinstance(self.at, Launched) else None
 
     def get(self, path: str) -> Reply:
@@ -76,7 +76,7 @@ class Provided:
 
 
 def check(target: TargetSettings, time_limit: float) -> None:
-    """Raise ConfigError for a server that cannot be reached as told.
+    """Raise ConfigError for contradictory settings of a server.
 
     `time_limit` is the longest silence of a worker, in seconds.
     """
@@ -127,7 +127,7 @@ def provide(
 
 
 def label(target: TargetSettings, default: Default) -> str:
-    """What a server's build is called where the settings do not say."""
+    """The label of a server's build: that of the settings, else its program."""
     if target.label:
         return target.label
     if target.url is not None:
@@ -138,7 +138,7 @@ def label(target: TargetSettings, default: Default) -> str:
 
 
 def _started(target: TargetSettings, default: Default) -> tuple[tuple[str, ...], str, Path | None]:
-    """(the command, its version where that is known beforehand, the file that is run)."""
+    """(command, version if known beforehand, file that is run)."""
     if target.command is not None:
         command = tuple(shlex.split(target.command))
         program = shutil.which(command[0])
@@ -158,7 +158,7 @@ def _started(target: TargetSettings, default: Default) -> tuple[tuple[str, ...],
 
 
 def _says(server: Provided) -> str:
-    """What a server says it is: its build, else the name in its answers."""
+    """The server's own description: its build, else the name in its replies."""
     reply = server.get("/props")
     try:
         said: Any = json.loads(reply.body)["build_info"]

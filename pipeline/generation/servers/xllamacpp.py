@@ -1,4 +1,4 @@
-"""llama.cpp's server out of the xllamacpp wheel, as a process of its own.
+"""llama.cpp's server from the xllamacpp wheel, as a separate process.
 
 Run as a script, with `--model FILE --port N --slots N --context N --threads N`. It listens on
 loopback only. Nothing else of the product imports it: the wheel is the extra `server`.
@@ -19,7 +19,7 @@ def main() -> None:
     for name in ("--port", "--slots", "--context", "--threads"):
         parser.add_argument(name, type=int, required=True)
     given = parser.parse_args()
-    xllamacpp: Any = importlib.import_module("xllamacpp")  # it brings no types
+    xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types
     params = xllamacpp.CommonParams()
     params.model.path = given.model
     params.hostnames = ["127.0.0.1"]

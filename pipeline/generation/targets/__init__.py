@@ -1,8 +1,8 @@
 """Targets: one short file each, registered by name.
 
 To add one: a file here with a `GeneratingTarget` decorated by `@register`, its
-`conf/target/<name>.yaml`, and a test. No other file changes. A file here imports what is heavy or
-native inside `opened`, for the parent reads the rest of it.
+`conf/target/<name>.yaml`, and a test. No other file changes. A file here imports heavy or native
+modules only inside `opened`, because the parent imports the file.
 """
 
 from __future__ import annotations

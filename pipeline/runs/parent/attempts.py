@@ -1,8 +1,8 @@
-"""One group in as many workers as it takes: deaths are survived, culprits found and left out.
+"""Run one group in as many workers as it needs. A crash costs only the unit that caused it.
 
-A worker that dies takes down what it was at. Who was not reached is tried again, cell by cell,
-so that the next death has one suspect; a unit that was open at two deaths is the culprit and gets
-its verdict, and the rest goes on. A process that somebody killed from outside thus costs nothing.
+When a worker dies, the units it had started are suspects. All unfinished units are run again, cell
+by cell, so that the next death has one suspect. A unit that was open at two deaths is the culprit
+and gets its verdict; the rest continues. So a process that was killed from outside costs nothing.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Limits:
     """`time.monotonic()` at which the run's budget is spent."""
 
     def spent(self) -> bool:
-        """Whether the budget is."""
+        """Whether the budget is spent."""
         return self.deadline is not None and time.monotonic() >= self.deadline
 
 
 @dataclass
 class _Worker:
-    """What one worker has said."""
+    """The messages of one worker, taken in."""
 
     group: Group
     remote: bool
@@ -60,10 +60,10 @@ class _Worker:
     held: list[str] = field(default_factory=list[str])
     """Rows of a unit that is not done yet."""
     lost: bool = False
-    """Whether there is one among them without a result."""
+    """Whether one of these rows has no result."""
 
     def take(self, line: str) -> None:
-        """Take a line in; rows are held back until their unit is done."""
+        """Take one line; rows are held back until their unit is done."""
         match parquet.message(line):
             case {"type": "rows", **rest}:
                 if fault := row_check.misfit(rest):
@@ -92,15 +92,15 @@ class _Worker:
             case {"type": "end"} if self.held:
                 raise Garbage("rows of no unit")
             case _:
-                pass  # what something else in that process has printed
+                pass  # printed by something else in that process
 
     def at(self) -> list[Unit]:
-        """What it was at when it died."""
+        """The units that were open when it died."""
         return list(self.open) or [LOAD]
 
 
 def work(group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None]) -> str | None:
-    """Bring every unit of a job to its rows; gives why the input could not be used, if so."""
+    """Run a job until every unit has rows; returns why its input could not be used, or None."""
     deaths: Counter[Unit] = Counter()
     in_a_row = 0
 
@@ -145,7 +145,7 @@ def _fate(death: Death, over: Unit | None) -> Fate:
 def _attempt(
     group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None]
 ) -> tuple[_Worker, Death | None]:
-    """Run what is missing of a job in one worker."""
+    """Run the unfinished units of a job in one worker."""
     worker = _Worker(group, job.remote, progress)
     missing = {units.STAGE_OF[unit[0]] for unit in units.owed(job) if unit not in group.done}
     stages = tuple(stage for stage in job.plan.stages if stage in missing)

@@ -1,4 +1,4 @@
-"""The end of a run: its parts, whoever wrote them, merged into one set of tables.
+"""The end of a run: its parts are merged into one set of tables.
 
 A run's parts may come from one process, from the jobs of a multirun, or from shards on many
 machines. They are merged only if they belong together; what is missing is named.
@@ -24,7 +24,7 @@ from .command import asked, unwritable
 from .journal import Group
 
 _OWN = ("model.", "tokenizer.", "target.", "shard.index")
-"""What may differ between the parts of one run."""
+"""Keys that may differ between the parts of one run."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,12 @@ class _Found:
 
     groups: list[Group]
     missing: list[str]
-    """What has not begun, is not finished, or is being written by another process, in words."""
+    """Sentences about jobs that have not begun, are unfinished, or are being written by another
+    process."""
 
 
 def _find(folder: Path) -> _Found:
-    """The parts in a run's folder; raises `ResultsError` for parts of different runs."""
+    """The parts in a run's folder. Raises `ResultsError` for parts of different runs."""
     groups, busy = journal.groups(folder)
     missing = [f"{path.stem} is being written by another process" for path in busy]
     missing += [f"{g.path.stem} is not finished" for g in groups if not g.closed]
@@ -65,9 +66,9 @@ def _same(one: Group, other: Group) -> None:
 def finish(folder: Path, *, interrupted: bool = False) -> dict[str, Any]:
     """Merge the run's parts into its tables and write the manifest, which closes the run.
 
-    A run is `complete` if nothing of it is missing and nothing cut the command short; else it is
-    `interrupted`, its tables hold what was done, and it can be resumed. Raises `ResultsError` for
-    a folder without parts, whose tables could not be made again.
+    A run is `complete` if nothing is missing and the command was not interrupted. Otherwise it is
+    `interrupted`: its tables hold what was done, and it can be resumed. Raises `ResultsError` for a
+    folder without parts, because its tables could not be made again.
     """
     if not (folder / "parts").is_dir():
         raise ResultsError(f"{folder} has no parts/ to merge: its tables are left as they are.")
@@ -124,7 +125,7 @@ def _close(
 def write_reproducers(folder: Path) -> None:
     """Each reproducer as a suite file for `run` and as the text of a report.
 
-    Only the name of a file is taken from a worker: what it says leads out of no folder.
+    Only the file's name is taken from a worker, so its text cannot lead out of the folder.
     """
     place = folder / "reproducers"
     for table in ("reproducers", "engine_findings"):
@@ -136,7 +137,7 @@ def write_reproducers(folder: Path) -> None:
 
 
 def _without_paths(job: dict[str, Any]) -> dict[str, Any]:
-    """What a job read, without where it lay."""
+    """The sources of a job, without their paths."""
     target = targets.get(job["target"]["name"])
     return {
         "model": job["model"],
@@ -151,16 +152,16 @@ def _without_paths(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _each_once(sources: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the repeats that shards are."""
+    """The same without repeats: shards have equal sources."""
     return list({json.dumps(source): source for source in sources}.values())
 
 
 _FASTER = "engine.fast_forward"
-"""A setting that only decides how fast outcomes come."""
+"""A setting that changes speed and no outcome."""
 
 
 def _settings(found: _Found, key: str) -> dict[str, Any]:
-    """One group of the settings, as the parts have it on record: what decides outcomes."""
+    """One group of the settings that decide outcomes, as the journals have it."""
     nested: dict[str, Any] = {}
     for name, value in found.groups[0].identity.items() if found.groups else ():
         head, *path = name.split(".")

@@ -19,18 +19,18 @@ from ...system import files
 INVOCATION = "BYTE_EXACT_INVOCATION"
 """Environment variable that all processes of one command share; a run belongs to one command."""
 _SHARDS = "shards-"
-"""How the owner of a run begins whose shards are commands of their own."""
+"""Prefix of the owner of a run whose shards are separate commands."""
 
 _PATIENCE = 100
 """Tenths of a second."""
 
 _held: dict[Path, FileLock] = {}
-"""The runs this process writes, locked as long as it lives."""
+"""The runs that this process writes; locked until it ends."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """What was asked of the program."""
+    """The command line that a run was started with."""
 
     name: str
     """`run` or `audit`."""
@@ -39,12 +39,12 @@ class Command:
     folder: str
     """The working folder: relative paths among the arguments start there."""
     jobs: tuple[tuple[str, ...], ...] = ()
-    """Where it asks for several jobs, the overrides that are each one's own, such as
-    `tokenizer=llama_spm` and `shard.index=0`; every one of them makes a group."""
+    """Of a command with several jobs: the overrides of each job, such as `tokenizer=llama_spm` and
+    `shard.index=0`. Each job makes a group."""
 
 
 def claim(folder: Path, command: Command) -> None:
-    """Make the run folder this command's own; another command's is refused."""
+    """Claim the run folder for this command. Raises ResultsError if another command owns it."""
     mine = os.environ.setdefault(INVOCATION, os.urandom(8).hex())
     owner = folder / "parts" / "owner"
     try:
@@ -70,14 +70,14 @@ def claim(folder: Path, command: Command) -> None:
 
 
 def share(command: Command) -> None:
-    """Make this process one of many, on any machine, that each do a shard of one run."""
+    """Register this process as one of many that each do a shard of a run, on any machine."""
     common = sorted(a for a in command.arguments if not a.startswith("shard.index="))
     said = json.dumps([command.name, common])
     os.environ[INVOCATION] = _SHARDS + hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
 def reclaim(folder: Path) -> Command:
-    """Take over a run whose command has ended; gives that command."""
+    """Take over a run whose command has ended; returns that command."""
     with contextlib.suppress(OSError):
         if (folder / "parts" / "owner").read_text("utf-8").startswith(_SHARDS):
             raise ConfigError(
@@ -103,7 +103,7 @@ def reclaim(folder: Path) -> Command:
 
 
 def asked(folder: Path) -> Command | None:
-    """The command that a run belongs to, as it is on record; None where it is not."""
+    """The recorded command of a run, or None."""
     try:
         found: dict[str, Any] = json.loads((folder / "parts" / "command.json").read_bytes())
         jobs = tuple(tuple(job) for job in found["jobs"])
@@ -113,7 +113,7 @@ def asked(folder: Path) -> Command | None:
 
 
 def unwritable(folder: Path, error: OSError) -> ResultsError:
-    """What is said of a run folder that cannot be written."""
+    """The error for a run folder that cannot be written."""
     return ResultsError(
         f"The results folder {folder} cannot be written: {error.strerror or error}. "
         "Choose another with results_dir=…."
@@ -139,6 +139,6 @@ def held(folder: Path) -> bool:
 
 
 def release(folder: Path) -> None:
-    """Let another process have the run."""
+    """Release the run, so that another process can take it."""
     if (lock := _held.pop(folder.absolute(), None)) is not None:
         lock.release()

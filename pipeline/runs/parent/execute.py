@@ -1,8 +1,8 @@
-"""The matrix: jobs to groups, groups to journals, journals to tables.
+"""Run jobs: each job is a group, each group has a journal, and journals become tables.
 
-Every result goes one way: what a worker says of a unit of work is written to the journal of its
-group, and all journals of a run are merged once, at the end (`finish`). A multirun is many jobs
-that share one run folder; a resumed run is the same command again, less what its journals have.
+Every result takes one path: a worker's rows are written to the journal of its group, and all
+journals of a run are merged once, at the end (`collect.finish`). A multirun is many jobs that share
+one run folder. A resumed run is the same command again, without what its journals already have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .placeholders import Fate
 from .settings import Settings
 
 _begun: set[Path] = set()
-"""Groups that this process has taken on."""
+"""Groups that this process has started."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,12 @@ def execute(
     name: str = "",
     keep_refused: bool,
 ) -> Outcome:
-    """Run one job: all cells of one model and one tokenizer, or what is missing of them.
+    """Run one job: all cells of one model and one tokenizer that are not done yet.
 
     An input that cannot be used raises a `PipelineError` and leaves nothing behind; with
-    `keep_refused` (a multirun) its cells are kept as `load_refused`. `deadline` is when, by
-    `time.monotonic()`, the run's budget is spent; `name` says which of the command's jobs it is.
+    `keep_refused` (a multirun) its cells are kept as `load_refused`. `deadline` is the
+    `time.monotonic()` at which the run's budget is spent. `name` identifies the job within its
+    command.
     """
     chosen = plan.chosen(settings)
     index, count = settings.shard.index, settings.shard.count
@@ -93,7 +94,7 @@ class _Todo:
 def _bring_to_end(
     todo: _Todo, settings: Settings, deadline: float | None, keep_refused: bool
 ) -> Outcome:
-    """Do what is missing of a group and close it."""
+    """Do the unfinished units of a group and close it."""
     group, job, identity = todo.group, todo.job, todo.identity
     if group.identity:
         resume.same(group.identity, identity, settings.folder)
@@ -118,7 +119,7 @@ def _bring_to_end(
 
 
 def _work(todo: _Todo, settings: Settings, limits: Limits) -> str | None:
-    """Do a group's job; raises for a refused input as long as there is nothing to keep."""
+    """Do a group's job. Raises for a refused input while there is nothing to keep."""
     group, job = todo.group, todo.job
     for again in (False, True):
         job = plan.with_files(job, settings)
@@ -144,7 +145,7 @@ def _work(todo: _Todo, settings: Settings, limits: Limits) -> str | None:
 
 
 def _identity(settings: Settings, job: Job, hashes: dict[str, str]) -> dict[str, str]:
-    """All that a group's rows depend on, by the names people know it by; see `resume.same`."""
+    """Everything that a group's rows depend on, by display name; see `resume.same`."""
     found = dict(provenance.versions()) | {"commit": provenance.commit() or "none"}
     values = asdict(settings)
     for key in ("run", "results_dir"):
@@ -169,7 +170,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _discard(group: Group) -> None:
-    """Take back a group that holds nothing, and the run folder if nothing else is in it."""
+    """Remove a group that holds nothing, and the run folder if it is then empty."""
     group.path.unlink(missing_ok=True)
     parts = group.path.parent
     if not list(parts.glob("*.jsonl")):

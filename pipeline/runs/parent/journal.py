@@ -1,4 +1,4 @@
-"""The journal of a run: what was asked, what has begun, what is done. It is only ever added to.
+"""The journal of a run: its command, what has begun, what is done. Entries are only appended.
 
 `parts/` in the folder of a run holds
 
@@ -46,25 +46,25 @@ class Group:
         """Units whose rows are written."""
         self.closed = False
         self.refused: str | None = None
-        """Why its input could not be used, where it was closed for that."""
+        """Why its input could not be used; None if it could."""
         self.lost = 0
-        """Units that ended without a result of their own."""
+        """Number of units that ended without a result."""
         self.name = ""
-        """Which of the command's jobs it is: the overrides of its own, with spaces between."""
+        """Name of the job: its own overrides, separated by spaces."""
         self.identity: dict[str, str] = {}
-        """What the group's rows depend on, by the names people know it by."""
+        """Everything that the group's rows depend on, by display name."""
         self.jobs: list[dict[str, Any]] = []
         self.hellos: list[dict[str, Any]] = []
-        """What each of its workers said of itself."""
+        """The `hello` of each of its workers."""
         self.spent: list[dict[str, Any]] = []
-        """And of the processor time its replay took."""
+        """The `spent` of each of its workers."""
         self.timings: list[dict[str, Any]] = []
-        """Where the time of generation went, worker by worker."""
+        """The `timings` of each of its workers."""
         if path.exists():
             self._read()
 
     def begin(self, job: Job, identity: Mapping[str, str], name: str = "") -> None:
-        """Say what the group is; a group that has begun goes on."""
+        """Write what the group is; nothing if it has begun before."""
         if not self.path.exists():
             self.identity, self.name = dict(identity), name
             said = {"type": "job", "schema": schemas.SCHEMA_VERSION, "name": name}
@@ -73,7 +73,7 @@ class Group:
     def finish(
         self, unit: Unit, rows: Iterable[tuple[str, list[Row]]], *, lost: bool = False
     ) -> None:
-        """Write a unit that is done, in one piece: (table, rows) pairs of JSON values."""
+        """Write a finished unit in one piece: (table, rows) pairs of JSON values."""
         held = [{"type": "rows", "table": table, "rows": some} for table, some in rows]
         self.settle(unit, [json.dumps(message) + "\n" for message in held], lost=lost)
 
@@ -90,7 +90,7 @@ class Group:
         self._append(json.dumps(message) + "\n")
 
     def close(self, refused: str | None = None) -> None:
-        """Say that nothing is missing any more, and have it on the disk."""
+        """Write that the group is complete, and flush it to the disk."""
         self.refused, self.closed = refused, True
         self.write({"type": "closed", "refused": refused})
         with self.path.open("rb") as file:
@@ -110,7 +110,7 @@ class Group:
             ) from None
 
     def _read(self) -> None:
-        """Take in what is done, and take back what a kill left half written."""
+        """Read what is done, and cut off what a kill left half written."""
         good = at = 0
         with self.path.open("rb") as lines:
             for line in lines:
@@ -159,14 +159,14 @@ def _same_release(path: Path, message: dict[str, Any]) -> None:
 
 
 def group_path(folder: Path, job: Job, index: int = 0, count: int = 1) -> Path:
-    """Where the journal of a group, or of a shard of it, lies."""
+    """Path of the journal of a group, or of one shard of it."""
     names = [job.model, job.tokenizer, *(job.plan.builders if job.remote else ())]
     names += [f"{index}of{count}"] if count > 1 else []
     return folder / "parts" / f"{file_name('--'.join(names))}.jsonl"
 
 
 def groups(folder: Path) -> tuple[list[Group], list[Path]]:
-    """Every group that has begun, closed or not; and the files of those being written."""
+    """(groups that have begun, closed or not; files of those that another process is writing)."""
     free: list[Group] = []
     busy: list[Path] = []
     for path in sorted((folder / "parts").glob("*.jsonl")):
@@ -179,7 +179,7 @@ def groups(folder: Path) -> tuple[list[Group], list[Path]]:
 
 
 def job_name(group: Path) -> str | None:
-    """Which of its command's jobs a group is that another process may be writing."""
+    """Name of the job of a group that another process may be writing; None if unknown."""
     with contextlib.suppress(OSError), group.open("rb") as lines:
         match parquet.message(lines.readline().decode("utf-8", "replace")):
             case {"type": "job", "name": str(name)}:
@@ -191,7 +191,8 @@ def job_name(group: Path) -> str | None:
 
 @contextmanager
 def alone(group: Path) -> Generator[bool]:
-    """Whether this process has a group to itself for the block; the kernel frees it on death."""
+    """Lock a group for the block; yields whether that worked. The kernel frees the lock on death.
+    """
     lock = FileLock(group.with_suffix(".lock"))
     try:
         lock.acquire(timeout=0)

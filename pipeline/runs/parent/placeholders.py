@@ -12,7 +12,7 @@ from ..protocol import Job
 from ..units import owed
 
 LOAD: Unit = ("load",)
-"""What a worker is at before it has started any unit."""
+"""Stands for the work of a worker before its first unit."""
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,11 @@ class Fate:
     end: End
     reason: str
     lost: bool = True
-    """Whether a result is missing for it; a limit on the case itself is a result."""
+    """Whether its result is missing; a time limit of the case itself is a result."""
 
 
 def struck(job: Job, culprit: Unit) -> Iterator[Unit]:
-    """The owed units that fall with a culprit: itself, or all that needs it."""
+    """The units that fail with a culprit: itself, or every unit that needs it."""
     for unit in owed(job):
         match culprit:
             case ("load",):
@@ -42,7 +42,7 @@ def struck(job: Job, culprit: Unit) -> Iterator[Unit]:
 
 
 def without(job: Job, culprit: Unit) -> Job:
-    """The job with a culprit left out that no other unit can do without."""
+    """The job without a culprit that other units need, such as a builder or a case."""
     match culprit:
         case ("build", builder):
             return job.planned(builders=tuple(b for b in job.plan.builders if b != builder))
@@ -57,7 +57,7 @@ def without(job: Job, culprit: Unit) -> Job:
 
 
 def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
-    """The (table, rows) pairs that say what became of a unit."""
+    """(table, rows) pairs with the fate of a unit."""
     without: Row = {"status": Status(fate.end.value).value, "reason": fate.reason}
     match unit:
         case ("prefix",):
@@ -81,7 +81,7 @@ def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
 
 
 def _row(table: str, job: Job, **names: str) -> Row:
-    """A row with nothing in it but whose it is."""
+    """A row in which only the given names are filled in."""
     return {**dict.fromkeys(schemas.SCHEMAS[table]), "tokenizer": job.tokenizer, **names}
 
 

@@ -25,7 +25,7 @@ from .settings import STAGES, Settings
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is wanted of the suites and of the collections."""
+    """The chosen suites and collections with their items."""
 
     suites: tuple[SuiteRef, ...]
     collections: tuple[CollectionRef, ...]
@@ -99,7 +99,8 @@ def _path(name: str, suite: SuiteSettings) -> Path:
 
 
 def _generates(settings: Settings, layout: str) -> bool:
-    """Whether a collection is generated from, and not only replayed, which no server can be."""
+    """Whether cells are generated from a collection. Otherwise it is only replayed, which no server
+    can do."""
     if settings.stages is None:
         return importers.get(layout).prompted or not targets.get(settings.target.name).shows_tables
     return "generate" in settings.stages
@@ -134,7 +135,7 @@ def _dataset(file: str) -> Path:
 
 
 def shard(whole: Job, chosen: Chosen, count: int, index: int) -> Job:
-    """The part of a job that falls to a shard; all parts together are the job."""
+    """The part of a job for one shard; all parts together are the whole job."""
     if count == 1:
         return whole
     kept = set(units.even([cost for one in chosen.costs for cost in one], count, index))
@@ -156,7 +157,7 @@ def shard(whole: Job, chosen: Chosen, count: int, index: int) -> Job:
 
 
 def job(settings: Settings, chosen: Chosen) -> Job:
-    """The whole job, its files not yet found."""
+    """The whole job; its files are not resolved yet."""
     model, tokenizer = settings.model, settings.tokenizer
     forged = model.kind == "forge" and model.path is None
     own = tokenizer.kind == "own" and tokenizer.path is None
@@ -197,7 +198,7 @@ def job(settings: Settings, chosen: Chosen) -> Job:
 
 
 def _plan(settings: Settings, chosen: Chosen, target: Target) -> Plan:
-    """What is to be done; a server only generates, and its label stands for a builder."""
+    """The plan of a job. A server only generates, and its label takes the place of a builder."""
     if target.shows_tables:
         return Plan(
             builders=tuple(settings.builder.use),
@@ -217,7 +218,7 @@ def _log(settings: Settings, tokenizer: str) -> Path:
 
 
 def _audit(settings: AuditSettings) -> AuditSettings:
-    """The same with the places of its suites."""
+    """The same with absolute paths of its suites."""
     strings = settings.strings_suite
     return replace(
         settings,
@@ -228,7 +229,7 @@ def _audit(settings: AuditSettings) -> AuditSettings:
 
 
 def _named(group: str, source: Source) -> tuple[str, ...]:
-    """How the command line chooses a source; of a path only the file's name, which tables hold."""
+    """The overrides that select a source; of a path only the file name, which is in tables."""
     if source.path is None:
         return (f"{group}={quoted(source.label)}",)
     return f"{group}=path", f"{group}.path={quoted(_text(Path(source.path).name))}"
@@ -255,7 +256,7 @@ def _absolute(path: str | None) -> str | None:
 
 
 def _text(name: str) -> str:
-    """A name that tables can hold: a file's may be no UTF-8."""
+    """The name as valid UTF-8; a file name may not be."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 

@@ -1,7 +1,7 @@
-"""Going on with a run that was cut short: the same command again, less what is done.
+"""Resume an interrupted run: the same command again, without the finished units.
 
-A run is one set of settings over one set of files; where any of them has changed, going on would
-mix two runs in one set of tables. It is refused, and the difference named.
+A run is one set of settings over one set of files. If any of them has changed, resuming would mix
+two runs in one set of tables, so it is refused and the difference is named.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _KEY = "resume="
 
 
 def wanted(arguments: Sequence[str]) -> str | None:
-    """The run that `resume=RUN` names, if the arguments hold one."""
+    """The run named by `resume=RUN`, or None."""
     return next((a.removeprefix(_KEY) for a in arguments if a.startswith(_KEY)), None)
 
 
 def command(arguments: Sequence[str], results_dir: str) -> Command:
-    """The command that goes on with a run, whose folder is made this process's own.
+    """The command that resumes a run; its folder is claimed for this process.
 
-    `resume=latest` goes on with the newest run that is not complete (`run_folder.find`).
-    Beside `resume=` and `results_dir=` only arguments that the run has already may be given.
+    `resume=latest` means the newest run that is not complete (`run_folder.find`). Besides `resume=`
+    and `results_dir=` only arguments that the run already has are allowed.
     """
     named = wanted(arguments) or ""
     folder = run_folder.find(named, Path(results_dir), unfinished=True).absolute()
@@ -55,7 +55,7 @@ def command(arguments: Sequence[str], results_dir: str) -> Command:
 
 
 def same(then: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
-    """Refuse to go on where what a group's rows depend on has changed since it began."""
+    """Raise ResultsError if something that a group's rows depend on has changed since it began."""
     for key in sorted({*then, *now}):
         before, after = then.get(key, "not there"), now.get(key, "not there")
         if before != after:
@@ -66,12 +66,12 @@ def same(then: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
 
 
 def _quoted(text: str) -> str:
-    """A value as Hydra's grammar reads it back, whatever is in it."""
+    """A value quoted for Hydra's grammar."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def unquoted(value: str) -> str:
-    """The other way round; a value without quotes stays as it is."""
+    """The inverse of `quoted`; a value without quotes stays as it is."""
     if len(value) < 2 or not value[0] == value[-1] == "'":
         return value
     return value[1:-1].replace("\\'", "'").replace("\\\\", "\\")

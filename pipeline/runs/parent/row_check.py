@@ -1,7 +1,7 @@
-"""Whether the rows that a worker sends fit their tables.
+"""Check that rows from a worker fit their tables.
 
-A worker is a process in which foreign native code has run on foreign data; what it says is checked
-before it is written down, so that the merge at the end of a run cannot fail on it.
+Foreign native code has run on foreign data in a worker. Its rows are checked before they are
+written, so that the merge at the end of a run cannot fail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...results.tables.words import WORDS
 
 
 def misfit(message: dict[str, Any]) -> str | None:
-    """What is wrong with a `rows` message that a worker sent; None where it fits its table."""
+    """What is wrong with a `rows` message; None if it fits its table."""
     table, rows = message.get("table"), message.get("rows")
     if table not in schemas.SCHEMAS or not isinstance(rows, list):
         return f"rows of no table there is ({str(table)[:40]!r})"
@@ -36,7 +36,7 @@ def misfit(message: dict[str, Any]) -> str | None:
 
 
 def _fits(kind: pl.DataType) -> Callable[[Any], bool]:
-    """What tells whether a JSON value, other than null, can stand in a column."""
+    """A function that tells whether a JSON value other than null fits a column of this type."""
     match kind:
         case pl.List():
             item = _fits(cast(pl.DataType, kind.inner))

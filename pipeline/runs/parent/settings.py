@@ -1,4 +1,4 @@
-"""All that a run is told: the parts of every package, and what only the parent reads.
+"""All settings of a run: the parts of every package, and those that only the parent reads.
 
 `cli/compose` makes Hydra's schema of it, which the YAML files under `conf/` extend.
 """
@@ -17,12 +17,12 @@ from ...vocab.files.source import Source, TokenizerSource
 from ..settings import RuntimeSettings
 
 STAGES = ("audit", "generate", "replay")
-"""What a run can do, in this order."""
+"""The stages of a run, in this order."""
 
 
 @dataclass(frozen=True)
 class ShardSettings:
-    """A part of a run's work, for a machine of its own."""
+    """Splits a run's work over machines."""
 
     count: int = setting(1, least=1)
     """Number of shards; each gets an equal part of the work of every model and tokenizer."""
@@ -34,7 +34,7 @@ class ShardSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The run itself."""
+    """Name and budget of the run."""
 
     name: str = MISSING
     """The folder under `results_dir`; the date and time by default."""
@@ -45,7 +45,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything a run is told."""
+    """All settings of a run."""
 
     model: Source = field(default_factory=Source)
     tokenizer: TokenizerSource = field(default_factory=TokenizerSource)

@@ -1,4 +1,4 @@
-"""The native process: one job, stage by stage, its rows sent as they come.
+"""The native process: it runs one job, stage by stage, and sends rows as they are made.
 
 Started as `runs.worker`; imported by nobody.
 """

@@ -40,8 +40,8 @@ def main() -> None:
 
 
 def _choose_libraries(job: Job) -> None:
-    """Say which libraries are to be loaded; read when the files with native handles are imported,
-    here and in the children of this process."""
+    """Set which native libraries are loaded, here and in the children of this process. The files
+    with native handles read this when they are imported."""
     if job.runtime.llama_lib is not None:
         os.environ["LLAMA_CPP_LIB_PATH"] = str(Path(job.runtime.llama_lib).parent)
     if job.runtime.llguidance_lib is not None:
@@ -49,13 +49,13 @@ def _choose_libraries(job: Job) -> None:
 
 
 def _die_with_the_parent() -> None:
-    """Wait for the end of standard input, which the parent keeps open as long as it lives.
+    """Wait for the end of standard input, which the parent keeps open while it lives.
 
-    For where the kernel does not see to it (`processes.group`).
+    For systems on which the kernel does not do this (`processes.group`).
     """
     sys.stdin.read()
     if os.getpgrp() == os.getpid():
-        os.killpg(0, signal.SIGKILL)  # with whatever it tries things in
+        os.killpg(0, signal.SIGKILL)  # with its children
     os._exit(1)
 
 

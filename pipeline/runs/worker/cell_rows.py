@@ -1,4 +1,4 @@
-"""The row of a cell: which it is, what made it, what came out; one shape for all targets."""
+"""The row of a cell: its names, what made it, its outcome. All targets use the same columns."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _OUTCOME = (
     *("lost_at_step", "culprit_step"),
     *("n_legal_bytes", "engine_error", "n_engine_errors", "http_status", "reason", "prompt_ids"),
 )
-"""The columns that an outcome fills; None before."""
+"""Columns of the outcome; None until there is one."""
 
 _MADE_BY = (
     *("model_sha256", "vocab_hash", "table_hash", "engine", "llama_cpp", "llama_lib_sha256"),
     *("llguidance_lib_sha256", "server", "prefix_scheme"),
 )
-"""The columns of what made a row, beside its grammar and its seed."""
+"""Columns of what made a row, besides its grammar and seed."""
 
 
 def key(job: Job, builder: str, case: Case) -> str:
@@ -38,7 +38,7 @@ def key(job: Job, builder: str, case: Case) -> str:
 def cell_row(
     session: Session, generation: Generation, request: Request, table: TokenTable | None
 ) -> Row:
-    """The columns that say which cell it is and what made it; `table` is the builder's."""
+    """The columns that identify a cell and what made it; `table` is the builder's, or None."""
     job, case = session.job, request.case
     made_by = _made_by(session, generation, table) | {
         "grammar_hash": provenance.digest(*case.grammar.engine_text()),
@@ -95,7 +95,7 @@ def _made_by(session: Session, generation: Generation, table: TokenTable | None)
 
 
 def _version(builder: str, table: TokenTable | None) -> object:
-    """What made a table, beside its name; a released package by its release too."""
+    """The version of a builder; for a released package also its release."""
     version = builders.get(builder).version
     return [version, table.made_by] if table and table.made_by else version
 
@@ -125,7 +125,7 @@ def without_table(refusal: BuilderRefused) -> Row:
 
 
 def _drawn(job: Job, request: Request) -> list[object]:
-    """What of sampling decides an outcome; nothing of a greedy one."""
+    """The sampling settings that decide an outcome; none for greedy decoding."""
     drawn = job.sampling
     if drawn.temperature == 0:
         return []

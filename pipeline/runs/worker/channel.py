@@ -1,4 +1,4 @@
-"""Where a worker's messages go: JSON lines on the process's first standard output."""
+"""The channel from worker to parent: JSON lines on the process's original standard output."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from ..protocol import Answered, Cell, Done, Message, Rows, Started
 
 
 class Channel:
-    """Where a worker's messages go: the process's first standard output.
+    """Sends messages to the parent, over the process's original standard output.
 
-    Whatever native code prints is turned to standard error, so that it cannot be taken for a
-    message.
+    Output of native code is redirected to standard error, so that it cannot be taken for a message.
     """
 
     def __init__(self) -> None:
@@ -32,7 +31,7 @@ class Channel:
             self._out.flush()
 
     def started(self, *unit: str) -> None:
-        """Say what the process is at, before it can die of it."""
+        """Announce a unit before work on it, so that a crash has a suspect."""
         self.send(Started(unit))
 
     def done(self, *unit: str) -> None:
@@ -54,7 +53,8 @@ class Channel:
 
 
 def _plain(message: Message) -> dict[str, Any]:
-    """A message as JSON has it: the type first, by which a reader tells rows without parsing."""
+    """A message as a JSON object. The type comes first, so that readers recognise rows without
+    parsing."""
     return {"type": message.type} | vars(message)
 
 

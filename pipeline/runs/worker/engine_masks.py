@@ -1,7 +1,7 @@
-"""The engine stage: released engines' own masks along walks, beside llguidance's.
+"""The engine stage: masks of released engines along walks.
 
-Walked are the grammars that all of them know, by seeded walks, and those chosen cases that say
-which tokens to take, as a reproducer does.
+Two kinds of cases are walked: grammars that every engine supports, by seeded walks, and chosen
+cases that give their tokens, as a reproducer does.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def run(session: Session, judge: Judge) -> None:
         except BuilderRefused as refusal:
             session.channel.rows("engines", [_row(session, name, refusal)])
         else:
-            languages, plan = planned()  # within a unit: what is compiled may end the process
+            languages, plan = planned()  # within a unit: compiling may crash the process
             _Probing(session, judge, engine, languages).run(plan)
         session.channel.done("engine", name)
 
@@ -60,7 +60,8 @@ def _plan(session: Session) -> tuple[dict[Case, Languages], list[tuple[Case, Str
 
 
 def known_to_all(job: Job) -> list[Case]:
-    """The cases that every engine is walked along. Raises `SuiteError` for one that some cannot."""
+    """The cases for every engine. Raises `SuiteError` for a case that some engine does not support.
+    """
     cases = list(suites.load(Path(job.audit.engines_suite)).cases)
     for case in cases:
         if expressed(case) is None:
@@ -89,7 +90,7 @@ class _Probing:
         self._recorder: Recorder | None = None
 
     def run(self, plan: list[tuple[Case, Strategy, str]]) -> None:
-        """Walk as planned; send what was met."""
+        """Walk as planned and send the findings."""
         session = self._session
         walker = Walker(session.vocabulary, self._engine.table, self._masks, self._compile)
         for i, (case, strategy, seed) in enumerate(plan):
@@ -137,7 +138,7 @@ class _Probing:
                 self._found.setdefault(key, Found()).take(walk.case, taken, finding.ids)
 
     def _in_other_order(self, case: Case, prefix: bytes) -> Legal | None:
-        """Which ids are legal after a prefix where properties come in another order."""
+        """The ids that are legal after a prefix if properties come in another order."""
         legal: Legal | None = None
         for grammar in self._orders[case]:
             truth = self._masks.legal(grammar, prefix)
@@ -146,7 +147,7 @@ class _Probing:
         return legal
 
     def _minimise(self, key: Key, found: Found) -> None:
-        """Put the smallest of the proposed cases that shows the same kind in the walk's place."""
+        """Replace the walk by the smallest proposed case that shows the same kind of fault."""
         vocabulary = self._session.vocabulary
         for case, taken in smaller(key, found, vocabulary, self._engine.table.claimed):
             with closing(self._start(case)) as matcher:

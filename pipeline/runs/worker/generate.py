@@ -23,7 +23,7 @@ from .tables import Tables
 
 
 def run(session: Session, tables: Tables, judge: Judge) -> None:
-    """Send `cells`, `steps` and, as far as masks are judged, `states`."""
+    """Send `cells`, `steps` and, for judged masks, `states`."""
     target = cast(GeneratingTarget, targets.get(session.job.target.name))
     requests = list(_requests(session))
     watcher = _Watcher(session, judge, requests)
@@ -130,7 +130,7 @@ class _Cells:
         channel.done(*request.unit)
 
     def _row(self, request: Request) -> Row:
-        """The columns that say which cell it is and what made it; the outcome's are None."""
+        """The columns that identify a cell and what made it; those of the outcome are None."""
         table = self._tables.made.get(request.builder)
         return cell_rows.cell_row(self._session, self._generation, request, table)
 

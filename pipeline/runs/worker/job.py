@@ -44,7 +44,7 @@ _NO_GPU = (
 
 
 def run_job(job: Job, channel: Channel) -> None:
-    """Do a job from end to end; refusals go out as messages, faults as exceptions."""
+    """Run a whole job. Refusals are sent as messages; faults raise."""
     llama.start()
     clock = Clock(job.engine.case_limit, lambda unit: channel.send(Over(unit)))
     try:
@@ -54,7 +54,7 @@ def run_job(job: Job, channel: Channel) -> None:
             package.require(builders.get(name) for name in job.plan.builders)
             package.require(libraries.engines.get(name) for name in job.audit.engines)
         if job.audit.engines:
-            engine_masks.known_to_all(job)  # looked at once more where it is needed
+            engine_masks.known_to_all(job)  # checked again where it is used
         languages = _cases(job, channel, clock)
         weights, file = _files(job)
     except (PipelineError, LoadRefused) as refusal:
@@ -94,7 +94,7 @@ def run_job(job: Job, channel: Channel) -> None:
 
 
 def _work(session: Session) -> None:
-    """The stages; what a user has declared wrongly is met in the first of them."""
+    """Run the stages. Wrong declarations of a user raise in the first one."""
     stages, judge = session.job.plan.stages, Judge(session)
     if session.job.remote:
         generate.run(session, Tables(), judge)
@@ -113,11 +113,11 @@ def _work(session: Session) -> None:
 
 
 def _name_twins(file: Path) -> None:
-    """Name a token text that stands twice: llama.cpp aborts on it and does not say which."""
+    """Print a token text that occurs twice: llama.cpp aborts on it without naming it."""
     try:
         tokens = gguf.scan(file).tokens()
     except LoadRefused:
-        return  # llama.cpp has its own words for a broken header
+        return  # llama.cpp reports a broken header itself
     seen: dict[bytes, int] = {}
     for token, text in enumerate(tokens):
         first = seen.setdefault(text, token)
@@ -146,7 +146,8 @@ def _hello(device: Literal["cpu", "gpu"]) -> Hello:
 
 
 def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
-    """The wanted cases, each compiled over bytes, as it must where it does not say otherwise."""
+    """The wanted cases, each compiled over bytes. Raises PipelineError for a grammar that does not
+    compile, unless its case says so."""
     chosen: list[Case] = []
     compiled: dict[Case, Languages] = {}
     left = {unit[2:4] for unit in units.pending(job) if unit[0] == "cell"}
@@ -184,7 +185,7 @@ def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
 
 
 def _imported(job: Job, reference: SuiteRef, layout: str, ids: Sequence[str]) -> Iterator[Case]:
-    """These items of a collection as cases; one that cannot be tried says why."""
+    """These items of a collection as cases; one that cannot be tried has a reason."""
     items = {item.id: item for item in importers.find(layout, Path(reference.path))}
     for name in ids:
         try:
@@ -201,7 +202,7 @@ def _imported(job: Job, reference: SuiteRef, layout: str, ids: Sequence[str]) ->
 
 
 def _judgeable(case: Case, languages: Languages) -> Case:
-    """An imported case, refused where its grammar is all there is to judge it by, and cannot."""
+    """An imported case; refused if only its grammar could judge it and the grammar cannot."""
     grammar = languages.grammar
     if isinstance(case.check, Unchecked) and grammar.no_oracle and grammar.error is None:
         return replace(case, refused=f"nothing can judge it over bytes: {grammar.no_oracle}")

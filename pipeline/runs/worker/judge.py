@@ -1,4 +1,4 @@
-"""What a job's masks and texts are judged by: one oracle, one cache, one budget."""
+"""The judge of a job's masks and texts: one oracle, one cache, one budget."""
 
 from __future__ import annotations
 

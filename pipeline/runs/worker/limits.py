@@ -1,6 +1,6 @@
-"""What a worker may take of the machine: memory, open files, core dumps.
+"""Resource limits of a worker: memory, open files, core dumps.
 
-Set by the worker on itself, before any native library is loaded.
+The worker sets them itself, before it loads a native library.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ _OPEN_FILES = 512
 def confine(limit: int, *, gpu: bool) -> None:
     """Limit memory (bytes; 0: what the machine has), open files and core dumps of this process.
 
-    A GPU's driver reserves more address space than there is memory; where there may be one, only
-    a limit that was asked for is set. What cannot be limited here is left as it is.
+    A GPU's driver reserves more address space than there is memory, so with a GPU only a limit that
+    was asked for is set. Limits that the system does not allow are skipped.
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
     if limit or not (gpu and Path("/dev/nvidiactl").exists()):
         _limit(resource.RLIMIT_DATA, limit or memory.whole())
-    with contextlib.suppress(OSError):  # if memory runs out all the same, it is this one's turn
+    with contextlib.suppress(
+        OSError
+    ):  # if memory still runs out, the kernel kills this process first
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
 

@@ -29,7 +29,7 @@ _TIME_LIMIT = 120
 
 
 def run(session: Session) -> None:
-    """Send `prefix`, `flags` and `templates` of a SentencePiece vocabulary; nothing of others."""
+    """Send `prefix`, `flags` and `templates` of a SentencePiece vocabulary, nothing for others."""
     fit = session.prompts.scheme is not None and not session.vocabulary.tokenize_can_throw
     if not session.start_if_pending("prefix"):
         return
@@ -60,9 +60,8 @@ def _own_answers(session: Session, placement: Placement) -> Iterator[Answer]:
 
 
 def _references(session: Session, placement: Placement) -> Iterator[Answer]:
-    """Those of the Pythons of `audit.references`, where there is a `tokenizer.model` to give them.
-
-    An implementation that several of them have answers once.
+    """Answers of the Pythons in `audit.references`, if there is a `tokenizer.model` for them. An
+    implementation that several of them have answers once.
     """
     asked = session.job.audit.references
     found = _tokenizer_model(session) if asked else None
@@ -83,9 +82,10 @@ def _references(session: Session, placement: Placement) -> Iterator[Answer]:
 
 
 def _ask(placement: Placement, python: str, model: Path, sha256: str) -> Iterator[Answer]:
-    """What the reference tokenizers of a Python, empty for this one, say of a `tokenizer.model`.
+    """Answers of the reference tokenizers of one Python for a `tokenizer.model`; empty means this
+    Python.
 
-    Raises OSError where it cannot be started, and ValueError where it fails.
+    Raises OSError if it cannot be started, ValueError if it fails.
     """
     environment = {key: v for key, v in os.environ.items() if key != "PYTHONPATH"}
     done = subprocess.run(

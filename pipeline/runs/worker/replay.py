@@ -1,7 +1,7 @@
-"""The replay stage: the instances of imported schemas through the masks of every builder.
+"""The replay stage: instances of imported schemas are walked through every builder's masks.
 
-Schemas are worked on by several threads at once, each with all its builders: almost all the time
-is spent in the engine, which lets other threads run.
+Several threads work on one schema each, under all its builders. Almost all the time is spent in the
+engine, which lets other threads run.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .tables import Tables
 
 @dataclass(frozen=True)
 class _Task:
-    """One schema, and the builders it is still to be replayed under."""
+    """One schema, and the builders under which it is not replayed yet."""
 
     collection: CollectionRef
     item: Item
@@ -51,10 +51,10 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
     splits = Splits(session.vocabulary, judge.spelling, bridge.raw_tokenize(session.material.vocab))
     tasks, turn = _tasks(session), threading.Lock()
     truth = bridge.true_table(session.material)
-    session.engine.tokenizer(truth)  # made here: threads only look it up
+    session.engine.tokenizer(truth)  # made here, so that threads only look it up
 
     def work() -> int:
-        """Take tasks until there is none; gives the engine's share of the time, nanoseconds."""
+        """Do tasks until there is none; returns the time spent in the engine, in nanoseconds."""
         clock, engine = session.clock.another(), 0
         while True:
             with turn:
@@ -109,7 +109,7 @@ class _Replayer:
 
     @cached_property
     def language(self) -> ByteGrammar:
-        """Asked only where a builder and the file disagree."""
+        """Used only if a builder and the file disagree."""
         return ByteGrammar(self.grammar[1])
 
     @cached_property
@@ -124,11 +124,11 @@ class _Replayer:
 
     @cached_property
     def controls(self) -> dict[tuple[int, ...], bool]:
-        """Beginnings that were walked over the true table, and whether it took them."""
+        """Prefixes that were walked over the true table, and whether it accepted them."""
         return {}
 
     def run(self) -> int:
-        """Replay under each builder; gives the nanoseconds spent in the engine."""
+        """Replay under each builder; returns the nanoseconds spent in the engine."""
         engine = 0
         for builder in self.task.builders:
             unit = ("replay", builder, self.task.collection.name, self.task.item.id)
@@ -162,7 +162,7 @@ class _Replayer:
     def _compiled(
         self, builder: str, table: TokenTable, start: llguidance.Matcher, meter: Meter
     ) -> Iterator[Row]:
-        """One row for each instance and split; one for the schema where it gets no further."""
+        """A row for each instance and split; a single row if the grammar gives no first mask."""
         if start.error is not None:
             cause = Cause.ENGINE if self._true_start_fails() else Cause.BUILDER
             yield self._row(builder, InstanceVerdict.GRAMMAR_ERROR, cause, reason=start.error)
@@ -210,7 +210,8 @@ class _Replayer:
     def _truth_goes_on(
         self, ids: list[int], walked: Walked, table: TokenTable, meter: Meter
     ) -> bool:
-        """See `instances.judge`; known without asking where the builder's is the true table."""
+        """Whether the true table comes further; see `acceptance.judge`. False without a walk if the
+        builder's table is the true one."""
         if table.hash == self.truth.hash:
             return False
         taken = tuple(ids[: len(ids) if walked.step is None else walked.step + 1])
@@ -230,7 +231,7 @@ class _Replayer:
             return matcher.error is not None
 
     def _culprit(self, table: TokenTable, ids: list[int], walked: Walked, cause: Cause) -> Row:
-        """The first token that is not what the builder says, else the one that was refused."""
+        """The first token with wrong claimed bytes, else the refused one."""
         if cause is not Cause.BUILDER:
             return {}
         true = self.session.vocabulary.rendered

@@ -46,7 +46,7 @@ class Session:
 
     @cached_property
     def material(self) -> Material:
-        """What builders may look at."""
+        """The input of builders."""
         return Material(self.vocabulary, self.model.vocab, self.survival, self.job.builder)
 
     @cached_property

@@ -16,12 +16,12 @@ from ...vocab.vocabulary import Vocabulary
 _AT_ONCE = 200
 """Texts handed to one child; a command line holds them."""
 _ENOUGH = 12
-"""Deaths after which no more is tried at large: each costs a process, and the case is clear."""
+"""Deaths after which no more texts are tried: each costs a process."""
 
 
 @dataclass
 class Survival:
-    """Answers whether `llama_tokenize` of some bytes returns, and remembers."""
+    """Tells whether `llama_tokenize` of some bytes returns, and caches the answer."""
 
     file: Path
     vocabulary: Vocabulary
@@ -38,9 +38,8 @@ class Survival:
         return data in self._known or not self.vocabulary.may_throw(data)
 
     def try_all(self, texts: Sequence[bytes]) -> None:
-        """Try many texts with few children: each says how far it came before it died.
-
-        After `_ENOUGH` deaths the rest are left untried (`tried`).
+        """Try many texts in few children: each reports how far it came before it died. After
+        `_ENOUGH` deaths the remaining texts stay untried (`tried`).
         """
         left = [text for text in texts if self.vocabulary.may_throw(text)]
         left = [text for text in dict.fromkeys(left) if text not in self._known]
@@ -54,14 +53,13 @@ class Survival:
 
 
 def survives(file: Path, data: bytes) -> bool:
-    """Whether one tokenization comes back, tried in a child whatever the vocabulary."""
+    """Whether one tokenization returns, tried in a child for any vocabulary."""
     return _survivors(file, [data]) == 1
 
 
 def _survivors(file: Path, texts: Sequence[bytes]) -> int:
-    """How many of the texts came back, in order, before the child died.
-
-    Raises FileNotFoundError where it died of a file that is gone.
+    """The number of texts, in order, that returned before the child died. Raises FileNotFoundError
+    if the file is gone.
     """
     child = subprocess.run(
         processes.own("runs.worker", "tokenize", os.fspath(file), *(text.hex() for text in texts)),
@@ -77,7 +75,7 @@ def _survivors(file: Path, texts: Sequence[bytes]) -> int:
 
 
 def tokenize_each(file: str, texts: Sequence[bytes]) -> None:
-    """What the child does: a dot for each text that comes back."""
+    """The child's program: prints a dot for each text that returns."""
     llama.start()
     with closing(llama.Model(Path(file), vocab_only=True)) as model:
         for text in texts:

@@ -1,4 +1,4 @@
-"""The tables that the job's builders make of the vocabulary, and why some made none."""
+"""The token tables of the job's builders, and the reasons of builders that refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .session import Session
 
 @dataclass(frozen=True)
 class Tables:
-    """What came of each builder, by its name: a table or a refusal."""
+    """The result of each builder by name: a table or a refusal."""
 
     made: dict[str, TokenTable] = field(default_factory=dict[str, TokenTable])
     refused: dict[str, BuilderRefused] = field(default_factory=dict[str, BuilderRefused])
@@ -24,7 +24,7 @@ class Tables:
 
     @staticmethod
     def of(session: Session) -> Tables:
-        """Those of a job; each builder is announced as a unit."""
+        """The tables of a job; each builder is announced as a unit."""
         return build(
             session.job.plan.builders,
             session.material,
@@ -50,8 +50,8 @@ def build(
 ) -> Tables:
     """Let each builder make its table, and make the engine's tokenizer of it.
 
-    Native tokenizers take most of the time: those of unlike tables are made side by side, or,
-    where a death is to have one suspect, one after the other (`apart`).
+    Native tokenizers take most of the time. Those of different tables are made in parallel, or one
+    after the other (`apart`), so that a crash has one suspect.
     """
     tables = Tables()
     tokenizers: dict[str, Future[object]] = {}

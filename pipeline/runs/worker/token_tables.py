@@ -46,7 +46,8 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
 
 
 def _known(session: Session, tables: Tables) -> tuple[list[bytes], Row]:
-    """What builders share: the probes, those that may kill tried, and the vocabulary's facts."""
+    """What all builders share: the probes, with the dangerous ones tried, and facts of the
+    vocabulary."""
     probes = round_trip.probes(session.vocabulary, session.job.audit.seed)
     if any(table.tokenize for table in tables.made.values()):
         session.survival.try_all(probes)
@@ -93,9 +94,9 @@ def _vocabulary_facts(session: Session) -> Row:
 
 
 def _tokenize_hash(session: Session) -> str | None:
-    """sha256 of how the runtime splits the probes; None where none of them is sure to come back.
+    """sha256 of the runtime's splits of the probes; None if no probe is sure to return.
 
-    Two files of the same tokens may split differently: by their pre-tokenizer.
+    Two files with the same tokens can split differently, because of their pre-tokenizers.
     """
     tokenize = bridge.raw_tokenize(session.material.vocab)
     probes = round_trip.probes(session.vocabulary, seed=0)

@@ -139,7 +139,7 @@ def _walk_row(session: Session, judge: Judge, builder: str, name: str, walk: Wal
 
 
 def _walk_verdict(walk: Walk) -> str:
-    """The worst of its states; for a walk that ended, whether its text is right as well."""
+    """The worst verdict of its states; for a finished walk also the verdict on its text."""
     order = list(MaskVerdict)
     worst = min((finding.verdict for finding in walk.findings), key=order.index)
     if worst in FAULTS:

@@ -13,7 +13,8 @@ import pytest
 
 from pipeline.audit.settings import AuditSettings
 from pipeline.generation.settings import EngineSettings, Sampling, TargetSettings
-from pipeline.model.errors import ResultsError
+from pipeline.model.errors import ResultsError, TablesError
+from pipeline.results.tables import parquet, schemas
 from pipeline.runs import protocol
 from pipeline.runs.parent.journal import Group
 from pipeline.runs.parent.supervise import supervise
@@ -120,6 +121,27 @@ def test_a_journal_of_the_release_before_the_protocol_is_refused(tmp_path: Path)
     path.write_bytes((FIXTURES / "journal_v0.jsonl").read_bytes())
     with pytest.raises(ResultsError, match=r"another release of byte-exact \(its protocol is 0"):
         Group(path)
+
+
+def test_a_journal_of_older_rows_is_refused_and_so_is_a_merge_of_it(tmp_path: Path) -> None:
+    """Whole tables are converted, part files are not: some of their units would be of today."""
+    path = tmp_path / "old.jsonl"
+    path.write_bytes((FIXTURES / "journal_v1.jsonl").read_bytes())
+    said = (
+        f"has rows of schema version 1, and this byte-exact writes version {schemas.SCHEMA_VERSION}"
+    )
+    with pytest.raises(ResultsError, match=said):
+        Group(path)
+    with pytest.raises(TablesError, match=said):
+        parquet.merge([path], tmp_path)
+
+
+def test_a_journal_says_of_which_schema_its_rows_are(tmp_path: Path) -> None:
+    group = Group(tmp_path / "g.jsonl")
+    group.begin(job(tmp_path), {"a": "1"})
+    first: dict[str, Any] = json.loads(group.path.read_text("utf-8"))
+    assert first["schema"] == schemas.SCHEMA_VERSION
+    assert Group(group.path).jobs == [first["job"]]
 
 
 def test_the_kept_journal_is_a_real_one() -> None:

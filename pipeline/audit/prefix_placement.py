@@ -22,8 +22,7 @@ _NO_SCHEME = "none of them"
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of one implementation: ids of each text, and of each conversation if it has chats.
-    """
+    """The answer of one implementation: ids of each text, and of each conversation if it has chats."""
 
     implementation: str
     ids: list[list[int]]

@@ -18,6 +18,7 @@ from pipeline.results.tables import parquet, schemas
 from pipeline.runs.parent.journal import Group
 from support import damaged_ggufs as faults
 from support.command import GENERATE, pipeline
+from support.workers import job
 
 
 def test_u30_cut_at_the_token_limit_is_neither_right_nor_wrong(tmp_path: Path) -> None:
@@ -62,8 +63,8 @@ def run_of(folder: Path, *builders: str, **columns: Any) -> Path:
     """A closed group of one cell a builder, merged into a run."""
     (folder / "parts").mkdir(parents=True)
     path = folder / "parts" / "m--t.jsonl"
-    path.write_text('{"type": "job", "job": {}, "identity": {"a": "1"}}\n')
     group = Group(path)
+    group.begin(job(folder), {"a": "1"})
     for builder in builders:
         row = dict.fromkeys(schemas.SCHEMAS["cells"]) | {"builder": builder, "cell_key": builder}
         unit = ("cell", builder, "s", "c")

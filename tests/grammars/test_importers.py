@@ -12,7 +12,7 @@ from pipeline.grammars import importers
 from pipeline.grammars.case import Grammar
 from pipeline.grammars.importers import Entry
 from pipeline.grammars.languages import ByteGrammar
-from pipeline.model.errors import SuiteError
+from pipeline.model.errors import PipelineError, SuiteError
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 TESTS = [{"valid": True, "data": {"n": 1}}, {"valid": False, "data": {"n": "é"}, "description": ""}]
@@ -246,7 +246,7 @@ def test_an_item_that_is_none_says_why(
 def test_a_folder_without_items_and_an_unknown_layout_are_refused(
     tmp_path: Path, layout: str, words: str
 ) -> None:
-    with pytest.raises(SuiteError, match=words):
+    with pytest.raises(PipelineError, match=words):
         importers.find(layout, tmp_path)
 
 

@@ -314,7 +314,7 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
         truncated,
         {
             "*": ["This run has no closing record (manifest.json): it was cut short"],
-            "index.html": ["Let the run finish or make it anew", NO_TABLES],
+            "index.html": ["Finish the run or start it again", NO_TABLES],
             "matrix.html": ["1 cells"],
             "trend.html": ["has no closing record"],
             "cells/*": ["cut short"],
@@ -375,7 +375,7 @@ def test_only_a_report_is_written_over(tmp_path: Path, capsys: pytest.CaptureFix
     other.mkdir()
     (other / "chapter.txt").write_text("years of work")
     assert main(["report", f"results_dir={tmp_path / 'runs'}", f"out={other}"]) == 2
-    assert "holds something else than a report" in capsys.readouterr().err
+    assert "holds something other than a report" in capsys.readouterr().err
     assert [file.name for file in other.iterdir()] == ["chapter.txt"]
 
 

@@ -139,8 +139,7 @@ def write(data: pl.DataFrame, path: Path) -> None:
 
 
 def readable(version: object) -> bool:
-    """Whether tables of this schema version can be read: the current one, or one with migrations.
-    """
+    """Whether tables of this schema version can be read: the current one, or one with migrations."""
     if not isinstance(version, int) or version > schemas.SCHEMA_VERSION:
         return False
     return all(step in schemas.MIGRATIONS for step in range(version, schemas.SCHEMA_VERSION))

@@ -191,8 +191,7 @@ def job_name(group: Path) -> str | None:
 
 @contextmanager
 def alone(group: Path) -> Generator[bool]:
-    """Lock a group for the block; yields whether that worked. The kernel frees the lock on death.
-    """
+    """Lock a group for the block; yields whether that worked. The kernel frees the lock on death."""
     lock = FileLock(group.with_suffix(".lock"))
     try:
         lock.acquire(timeout=0)

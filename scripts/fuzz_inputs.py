@@ -94,7 +94,7 @@ def run(here: Ground, tally: Tally, name: str, inputs: int, *arguments: str) -> 
         tally.spoilt("left", len(left), f"left behind by {name}: {left[:3]}")
     folder = here.run(name)
     if not (folder / "manifest.json").exists():
-        tally.spoilt("lost", inputs, f"no closing record: {said[-500:]}")
+        tally.spoilt("lost", inputs, f"no manifest: {said[-500:]}")
         return pl.DataFrame(schema=schemas.SCHEMAS["cells"])
     return parquet.read(folder, "cells")
 

@@ -123,7 +123,7 @@ class Kinds:
 
 
 class _Place(Enum):
-    """The position at the end of a JSON prefix, or that the engine's state differs from the text."""
+    """The place at the end of a JSON prefix, or that the engine's state differs from the text."""
 
     ELSEWHERE = "elsewhere"
     """An earlier token has wrong claimed bytes."""

@@ -45,7 +45,7 @@ def expressed(case: Case) -> tuple[str, str] | None:
 
 
 def reordered(case: Case) -> Iterator[ByteGrammar]:
-    """The schema with its properties in every other order: llguidance keeps one order, JSON none."""
+    """The schema with its properties in every other order: llguidance keeps one, JSON none."""
     schema: dict[str, Any] = {}
     if case.grammar.text.startswith("{") and case.grammar.kind == "json":
         schema = json.loads(case.grammar.text)

@@ -22,7 +22,7 @@ _NO_SCHEME = "none of them"
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of one implementation: ids of each text, and of each conversation if it has chats."""
+    """One implementation's answer: ids of each text, and of each conversation if it has chats."""
 
     implementation: str
     ids: list[list[int]]

@@ -65,7 +65,7 @@ def damage(true: bytes, claimed: bytes) -> Damage | None:
 
 
 def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
-    """One row for each token with wrong claimed bytes or a wrong mark. Wrong bytes take precedence."""
+    """A row for each token with wrong bytes or a wrong mark. Wrong bytes take precedence."""
     facts = zip(
         vocabulary.true_bytes, vocabulary.rendered, table.claimed, table.special, strict=True
     )

@@ -64,7 +64,7 @@ class InProcess:
         encoder: SpmEncoder | None = None,
         clock: Clock = UNTIMED,
     ) -> None:
-        """`encoder` encodes prompts if the tokenizer's prefix scheme is not llama.cpp's; else None."""
+        """`encoder` encodes prompts under another prefix scheme than llama.cpp's; else None."""
         self.stopwatch = Stopwatch()
         """Where the time of `generate` went."""
         self.n_seq = 0

@@ -66,7 +66,7 @@ class Prompts:
             raise PipelineError(
                 f"tokenizer.prefix_scheme={self.scheme}: {self.tokenizer} cannot be encoded "
                 f"under it: {error}. Leave it to llama.cpp with tokenizer.prefix_scheme=auto, or "
-                "mend the file."
+                "repair the file."
             ) from None
 
     @property

@@ -117,7 +117,7 @@ class Status(StrEnum):
 
 
 class RunStatus(StrEnum):
-    """Whether a run's closing record is of all that was asked."""
+    """Whether a run's manifest is of all that was asked."""
 
     COMPLETE = "complete"
     INTERRUPTED = "interrupted"

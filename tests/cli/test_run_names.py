@@ -79,7 +79,7 @@ def _own_command(monkeypatch: pytest.MonkeyPatch) -> None:  # pyright: ignore[re
 
 
 def _results(folder: Path, *statuses: str | None) -> Path:
-    """Runs `a`, `b`, …, one day after another; None for one without a closing record."""
+    """Runs `a`, `b`, …, one day after another; None for one without a manifest."""
     folder.mkdir()
     for day, status in enumerate(statuses, start=1):
         run = compare_runs.made(folder / "abc"[day - 1], [{"case": "x"}])
@@ -109,7 +109,7 @@ DONE, CUT, KILLED = "complete", "interrupted", None
         ),
         (
             (DONE, DONE, KILLED),
-            dict.fromkeys(("compare", "baseline"), "c has no closing record") | {"*": "c"},
+            dict.fromkeys(("compare", "baseline"), "c has no manifest") | {"*": "c"},
         ),
         ((DONE, DONE), {"*": "b", "resume": "holds no unfinished run: all of its runs are comp"}),
         ((), {"*": "holds no run; make one with", "report": ""}),

@@ -309,7 +309,7 @@ def test_a_run_over_other_files_is_not_gone_on_with(tmp_path: Path, sweep: list[
     assert begun(results, sweep, r'"started"', signal.SIGKILL) == -signal.SIGKILL
     nothing_left(results)
     folder = results / "run"
-    assert not (folder / "manifest.json").exists(), "a run without its closing record"
+    assert not (folder / "manifest.json").exists(), "a run without its manifest"
     suite = tmp_path / "small.yaml"
     text = suite.read_text("utf-8")
     suite.write_text(text.replace("Small.", "Other."), "utf-8")

@@ -133,7 +133,7 @@ def test_truncated_parquet_is_refused(tmp_path: Path, capsys: Out) -> None:
     path.write_bytes(path.read_bytes()[:-100])
     code, _, err = ran(capsys, *both(matrix(), run))
     assert code == 2
-    assert "cells.parquet is damaged or cut short" in err
+    assert "cells.parquet is damaged or truncated" in err
 
 
 def test_damage_inside_a_table_is_refused_too(tmp_path: Path, capsys: Out) -> None:
@@ -155,7 +155,7 @@ def test_run_without_its_closing_record_is_refused(tmp_path: Path, capsys: Out) 
     (run / "manifest.json").unlink()
     code, _, err = ran(capsys, *both(matrix(), run))
     assert code == 2
-    assert "no closing record (manifest.json)" in err
+    assert "no manifest (manifest.json)" in err
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_latest_does_not_step_over_an_unfinished_run(tmp_path: Path, capsys: Out
     (tmp_path / "going/parts").mkdir(parents=True)
     code, _, err = ran(capsys, f"results_dir={tmp_path}", "before.run=done", "after.run=latest")
     assert code == 2
-    assert "going has no closing record" in err
+    assert "going has no manifest" in err
 
 
 def test_latest_goes_by_when_a_run_finished_not_when_it_was_copied(tmp_path: Path) -> None:

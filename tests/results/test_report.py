@@ -313,15 +313,15 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
     (
         truncated,
         {
-            "*": ["This run has no closing record (manifest.json): it was cut short"],
+            "*": ["This run has no manifest (manifest.json): it was interrupted"],
             "index.html": ["Finish the run or start it again", NO_TABLES],
             "matrix.html": ["1 cells"],
-            "trend.html": ["has no closing record"],
-            "cells/*": ["cut short"],
+            "trend.html": ["has no manifest"],
+            "cells/*": ["it was interrupted"],
         },
     ),
-    (damaged, {"*": ["steps.parquet is damaged or cut short"], "cells/*": ["recorded no steps"]}),
-    (fewer_rows, {"*": ["cells.parquet holds 1 rows, the closing record says 2"]}),
+    (damaged, {"*": ["steps.parquet is damaged or truncated"], "cells/*": ["recorded no steps"]}),
+    (fewer_rows, {"*": ["cells.parquet holds 1 rows, the manifest says 2"]}),
     (from_tomorrow, {"*": ["does not know are left out: 1."]}),
     (
         audit_alone,
@@ -356,7 +356,7 @@ def test_a_comparison_of_a_run_cut_short_is_refused(
     truncated(tmp_path)
     code = main(["report", f"results_dir={tmp_path}", "before.builder=b", "after.builder=b"])
     assert code == 2
-    assert "has no closing record" in capsys.readouterr().err
+    assert "has no manifest" in capsys.readouterr().err
     assert not (tmp_path / "report").exists()
 
 
@@ -450,7 +450,7 @@ def test_the_trend_counts_every_run_by_version(tmp_path: Path) -> None:
     said = text(site, "trend.html")
     assert "day2 2026-11-02 00:00:00 0.3.36 1.9.1 2 – 2 day1 2026-11-01" in said
     assert "0.3.35 1.9.1 2 1 1" in said
-    assert "killed has no closing record" in said
+    assert "killed has no manifest" in said
     chart = data(site, "trend.html", "chart-data")
     [points] = chart["datasets"].values()
     assert [(p["run"], p["verdict"], p["cells"]) for p in points if p["run"] == "day2"] == [

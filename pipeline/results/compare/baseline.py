@@ -95,7 +95,7 @@ def read(path: Path) -> Side:
             if kind == "schema" and not (name.isdecimal() and parquet.readable(int(name))):
                 raise CompareError(
                     f"{path} is of schema version {name}; this byte-exact reads version "
-                    f"{schemas.SCHEMA_VERSION}. Save it anew."
+                    f"{schemas.SCHEMA_VERSION}. Save it again."
                 )
             if kind == "version":
                 versions[name] = value
@@ -110,12 +110,12 @@ def read(path: Path) -> Side:
         elif line.strip():
             raise CompareError(
                 f"{path}, line {number}: is neither `verdict  cell_key` nor `# …`: the file was "
-                "cut short, or a merge left it. Mend it, or save the baseline anew."
+                "cut short, or a merge left it. Correct it, or save the baseline again."
             )
     if said_cells != str(len(rows)):
         raise CompareError(
             f"{path} says it holds {said_cells or 'no'} cells, but has {len(rows)} lines: it was "
-            "cut short or merged by hand. Save the baseline anew."
+            "cut short or merged by hand. Save the baseline again."
         )
     return Side(path.name, None, {}, _cells(rows, path), versions, settings, digests)
 

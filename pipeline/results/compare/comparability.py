@@ -38,7 +38,7 @@ def differences(before: Side, after: Side, pairs: pl.DataFrame) -> list[Differen
 
 
 def _settings(before: Side, after: Side) -> Iterator[Difference]:
-    """Differences in settings that both sides have; a setting of a newer version is no difference."""
+    """Differences in settings that both sides have; a newer version's setting is none."""
     keys = before.settings.keys() & after.settings.keys()
     if set(before.cells["target"]).isdisjoint(after.cells["target"]):
         keys -= set(_UNSEEN_BY_SERVERS)

@@ -167,7 +167,7 @@ def _renaming(part: str, gone: str, come: str, n: int) -> str:
     )
     if part in PARTS:
         return said + f"compare them with before.{part}={gone} after.{part}={come}"
-    return said + "give it the old name, or make the earlier run anew"
+    return said + "give it the old name, or repeat the earlier run"
 
 
 def _unexplained(cells: pl.DataFrame) -> Iterator[str]:

@@ -122,7 +122,7 @@ def checked(cells: pl.DataFrame, where: str) -> pl.DataFrame:
     if twice.len():
         raise CompareError(
             f"{where} holds {twice.len()} cells more than once, such as {twice[0]}; "
-            "which of them counts cannot be known. Make the run anew."
+            "it is not known which of them counts. Run it again."
         )
     return cells
 

@@ -60,8 +60,8 @@ class Found:
             return pl.DataFrame(schema=schemas.SCHEMAS[name])
         if self.manifest and found.height != rows[name]:
             self.notes.append(
-                f"{name}.parquet holds {found.height:,} rows, the closing record says "
-                f"{rows[name]:,}: a file of another run, or cut short."
+                f"{name}.parquet holds {found.height:,} rows, the manifest says "
+                f"{rows[name]:,}: a file of another run, or truncated."
             )
         return found
 
@@ -104,8 +104,8 @@ def opened(run: str, results: Path) -> Generator[Found]:
         return
     parts = sorted((folder / "parts").glob("*.jsonl"))
     cut = (
-        "This run has no closing record (manifest.json): it was cut short, or still goes on. "
-        f"What its {len(parts)} part files hold is shown; what is missing must not pass for a "
+        "This run has no manifest (manifest.json): it was interrupted or is still running. "
+        f"The content of its {len(parts)} part files is shown; an incomplete run is no "
         "result. Versions and settings are not known."
     )
     with tempfile.TemporaryDirectory(prefix="byte-exact-report-") as merged:

@@ -115,7 +115,7 @@ LOOKS = {
             Verdict.GRAMMAR_ERROR,
             Group.HELD,
             "The grammar does not compile, and the runtime refuses it.",
-            "Mend the grammar; the reason has the engine's words.",
+            "Correct the grammar; the reason has the engine's message.",
         ),
         (
             Verdict.BUILDER_REFUSED,
@@ -145,7 +145,7 @@ LOOKS = {
             Verdict.IMPOSSIBLE,
             Group.DOUBT,
             "No token of this vocabulary can continue the text.",
-            "Change the grammar or the model: no builder can mend it.",
+            "Change the grammar or the model: no builder can solve this.",
         ),
         (
             Verdict.OK,

@@ -127,7 +127,7 @@ def _templates(run: Path) -> Iterator[str]:
 
 
 def greedy_loses(cells: pl.DataFrame) -> list[list[str]]:
-    """The savings by forced tokens, over cells that are right under every builder without defect B."""
+    """Savings by forced tokens, over cells that are right under every builder without defect B."""
     able = _to_be_right(cells).filter(pl.col("builder").is_in(_TRUE_BYTES))
     if able["builder"].n_unique() < 2:
         return []

@@ -139,7 +139,7 @@ def write(data: pl.DataFrame, path: Path) -> None:
 
 
 def readable(version: object) -> bool:
-    """Whether tables of this schema version can be read: the current one, or one with migrations."""
+    """Whether tables of this schema version can be read: the current one or one with migrations."""
     if not isinstance(version, int) or version > schemas.SCHEMA_VERSION:
         return False
     return all(step in schemas.MIGRATIONS for step in range(version, schemas.SCHEMA_VERSION))
@@ -160,7 +160,7 @@ def scan(run: Path, table: str) -> pl.LazyFrame:
     if version is None or not readable(version):
         raise TablesError(
             f"{path} has schema version {said or 'none'}; this byte-exact reads version "
-            f"{schemas.SCHEMA_VERSION} and what it can convert to it. Make the run anew, or use "
+            f"{schemas.SCHEMA_VERSION} and what it can convert to it. Run it again, or use "
             "the byte-exact that wrote it."
         )
     for step in range(version, schemas.SCHEMA_VERSION):
@@ -189,4 +189,4 @@ def collect(data: pl.LazyFrame, run: Path, table: str) -> pl.DataFrame:
 def _damaged(path: Path, error: BaseException) -> TablesError:
     """The error for a Parquet file that cannot be read."""
     reason = " ".join(str(error).split())[:200]
-    return TablesError(f"{path} is damaged or cut short ({reason}). Make the run anew.")
+    return TablesError(f"{path} is damaged or truncated ({reason}). Run it again.")

@@ -22,7 +22,7 @@ def find(run: str, results_dir: Path, *, unfinished: bool = False) -> Path:
     """The folder of the run that any command names: one rule for all of them.
 
     - `latest` is the newest run under the results folder, by when it was finished; one without a
-      closing record, by when its parts were begun. An unfinished run counts: an older one in its
+      manifest, by when its parts were begun. An unfinished run counts: an older one in its
       place would pass for it. `compare` and `baseline` then refuse it (`closed`), `report` shows
       as much as there is, `collect` merges its parts.
     - With `unfinished`, as `run resume=` asks, `latest` is the newest run that is not complete.
@@ -57,7 +57,7 @@ def whole(
     if rows.height != height:
         raise CompareError(
             f"{folder}/{table}.parquet holds {rows.height} rows, its manifest says {height}: "
-            "a file of another run, or cut short. Make the run anew."
+            "a file of another run, or truncated. Run it again."
         )
     return rows
 
@@ -67,9 +67,9 @@ def closed(folder: Path) -> dict[str, Any]:
     path = folder / _MANIFEST
     if not path.exists():
         raise CompareError(
-            f"{folder} has no closing record ({_MANIFEST}): the run was cut short or still goes "
-            f"on. Let it finish, or go on with `python -m pipeline run resume={folder}`; what it "
-            "lacks must not pass for a result."
+            f"{folder} has no manifest ({_MANIFEST}): the run was interrupted or is still running. "
+            f"Let it finish, or finish it with `python -m pipeline run resume={folder}`: an "
+            "incomplete run is no result."
         )
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

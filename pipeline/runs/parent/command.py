@@ -63,7 +63,7 @@ def claim(folder: Path, command: Command) -> None:
         if not owner.exists() or owner.read_text("utf-8") != mine:
             raise ResultsError(
                 f"{folder} already holds a run. Choose another run.name, remove that folder, or "
-                f"go on with the run in it: `python -m pipeline run resume={folder}`."
+                f"resume the run in it: `python -m pipeline run resume={folder}`."
             )
     except OSError as error:
         raise unwritable(folder, error) from None
@@ -81,8 +81,8 @@ def reclaim(folder: Path) -> Command:
     with contextlib.suppress(OSError):
         if (folder / "parts" / "owner").read_text("utf-8").startswith(_SHARDS):
             raise ConfigError(
-                f"{folder} is made of shards that are commands of their own: to go on with one, "
-                "give its command again. `python -m pipeline collect` says which are missing."
+                f"{folder} has shards that are separate commands: to resume one, "
+                "run its command again. `python -m pipeline collect` says which are missing."
             )
     command = asked(folder)
     if command is None:
@@ -93,7 +93,7 @@ def reclaim(folder: Path) -> Command:
     try:
         if not _lock(folder):
             raise ResultsError(
-                f"{folder} is being written by another process: wait for that, or end it."
+                f"{folder} is being written by another process: wait until it ends, or end it."
             )
         os.environ[INVOCATION] = os.urandom(8).hex()
         files.write_text(folder / "parts" / "owner", os.environ[INVOCATION])

@@ -71,7 +71,7 @@ def execute(
     _begun.add(path)
     with journal.alone(path) as mine:
         if not mine:
-            raise ConfigError(f"{path} is being written by another process: wait for that.")
+            raise ConfigError(f"{path} is being written by another process: wait until it ends.")
         group, identity = Group(path), _identity(settings, job, chosen.hashes)
         todo = _Todo(group, job, identity, name)
         return _bring_to_end(todo, settings, deadline, keep_refused)

@@ -105,7 +105,7 @@ class Group:
         except OSError as error:
             raise ResultsError(
                 f"{self.path} cannot be written: {error.strerror}. What was finished is kept: "
-                "mend that, then go on with `python -m pipeline run "
+                "solve this, then continue with `python -m pipeline run "
                 f"resume={self.path.parent.parent}`."
             ) from None
 
@@ -151,7 +151,7 @@ def _same_release(path: Path, message: dict[str, Any]) -> None:
     if (version := message["job"].get("protocol", 0)) != VERSION:
         raise ResultsError(
             f"{path} was written by another release of byte-exact (its protocol is {version}, this "
-            f"one's {VERSION}). Finish the run with that release, or start it anew under another "
+            f"one's {VERSION}). Finish the run with that release, or start it again under another "
             "run.name."
         )
     if objection := parquet.of_another_schema(path, message):
@@ -191,7 +191,7 @@ def job_name(group: Path) -> str | None:
 
 @contextmanager
 def alone(group: Path) -> Generator[bool]:
-    """Lock a group for the block; yields whether that worked. The kernel frees the lock on death."""
+    """Lock a group for the block; yields whether it worked. The kernel frees the lock on death."""
     lock = FileLock(group.with_suffix(".lock"))
     try:
         lock.acquire(timeout=0)

@@ -75,7 +75,7 @@ def chosen(settings: Settings) -> Chosen:
         hashes[f"constraint {grammar.constraint}"] = _file_hash(Path(grammar.constraint))
     names = [suite.name for suite in refs]
     if len(set(names)) < len(names):
-        raise ConfigError(f"two of the chosen suite files are named alike: {', '.join(names)}.")
+        raise ConfigError(f"two of the chosen suite files have the same name: {', '.join(names)}.")
     if not target.shows_tables:
         refs = [suite for suite in refs if suite.name != SENTINEL]
         refs.append(_sentinel(settings, target))

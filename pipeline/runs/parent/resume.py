@@ -37,7 +37,7 @@ def command(arguments: Sequence[str], results_dir: str) -> Command:
             key = argument.partition("=")[0]
             had = [a for a in then.arguments if a.partition("=")[0] == key]
             raise ConfigError(
-                f"resume goes on with the settings of the run, and {argument} is not among them: "
+                f"resume uses the settings of the run, and {argument} is not among them: "
                 f"it has {had[0] if had else f'no {key}'}. Leave it out, or make a new run."
             )
     try:

@@ -60,7 +60,7 @@ def _plan(session: Session) -> tuple[dict[Case, Languages], list[tuple[Case, Str
 
 
 def known_to_all(job: Job) -> list[Case]:
-    """The cases for every engine. Raises `SuiteError` for a case that some engine does not support."""
+    """The cases for every engine. Raises `SuiteError` for a case that some do not support."""
     cases = list(suites.load(Path(job.audit.engines_suite)).cases)
     for case in cases:
         if expressed(case) is None:

@@ -173,7 +173,7 @@ def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
         if error is not None and not (case.invalid_grammar or case.stress):
             raise PipelineError(
                 f"suite {case.suite}, case {case.id}: the grammar does not compile: "
-                f"{' '.join(error.split())[:400]}. Mend it, or mark the case "
+                f"{' '.join(error.split())[:400]}. Correct it, or mark the case "
                 "`invalid_grammar: true` if that is its point."
             )
         if compiled[case].grammar.no_oracle is None and case.invalid_grammar:

@@ -28,8 +28,11 @@ from ..model.names import Unit
 from ..vocab.files.source import Source, TokenizerSource
 from .settings import RuntimeSettings
 
-VERSION = 1
-"""Increased whenever a field of the job or of a message changes its name, type or meaning."""
+VERSION = 2
+"""Increased whenever a field of the job or of a message changes its name, type or meaning.
+
+The columns and words of `rows` count, too: a new `schemas.SCHEMA_VERSION` is a new version here.
+"""
 
 T = TypeVar("T")
 Cell = str | int | float | bool | None | list[str] | list[int]

@@ -111,7 +111,8 @@ def test_messages_that_few_jobs_send_fit(
 
 def test_a_job_of_another_version_is_refused(tmp_path: Path) -> None:
     sent = replace(job(tmp_path), protocol=protocol.VERSION + 1)
-    with pytest.raises(ValueError, match="version 2 of the protocol, not 1"):
+    said = f"version {protocol.VERSION + 1} of the protocol, not {protocol.VERSION}"
+    with pytest.raises(ValueError, match=said):
         protocol.read_job(sent.to_json())
 
 
@@ -127,13 +128,23 @@ def test_a_journal_of_older_rows_is_refused_and_so_is_a_merge_of_it(tmp_path: Pa
     """Whole tables are converted, part files are not: some of their units would be of today."""
     path = tmp_path / "old.jsonl"
     path.write_bytes((FIXTURES / "journal_v1.jsonl").read_bytes())
+    with pytest.raises(ResultsError, match=r"\(its protocol is 1, this one's 2\)"):
+        Group(path)
     said = (
         f"has rows of schema version 1, and this byte-exact writes version {schemas.SCHEMA_VERSION}"
     )
-    with pytest.raises(ResultsError, match=said):
-        Group(path)
     with pytest.raises(TablesError, match=said):
         parquet.merge([path], tmp_path)
+
+
+def test_older_rows_are_refused_whatever_the_protocol(tmp_path: Path) -> None:
+    path = tmp_path / "old.jsonl"
+    first, *rest = (FIXTURES / "journal_v1.jsonl").read_text("utf-8").splitlines(keepends=True)
+    message: dict[str, Any] = json.loads(first)
+    message["job"]["protocol"] = protocol.VERSION
+    path.write_text("".join([json.dumps(message) + "\n", *rest]), "utf-8")
+    with pytest.raises(ResultsError, match="has rows of schema version 1"):
+        Group(path)
 
 
 def test_a_journal_says_of_which_schema_its_rows_are(tmp_path: Path) -> None:

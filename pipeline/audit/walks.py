@@ -45,6 +45,8 @@ class Walk:
     ended: WalkEnd = WalkEnd.STEP_LIMIT
     accepting: bool = False
     """Whether the byte-level grammar calls the text complete."""
+    error: str | None = None
+    """Why the grammar does not compile, None if it does; such a walk has one finding and no end."""
     objection: str | None = None
     """The objection of the independent checker to the text of a finished walk; None without one."""
 
@@ -64,6 +66,7 @@ class Walker:
         rng = random.Random(seed)
         walk = Walk(case, strategy)
         matcher = self.compile(case)
+        walk.error = matcher.error
         most = len(case.tokens) if strategy is Strategy.GIVEN else _MAX_STEPS
         try:
             while len(walk.tokens) < most and self._step(walk, languages, matcher, rng):

@@ -57,7 +57,12 @@ CHOSEN = ["walk", "grammar", "n_steps", "ended", "verdict", "objection", "status
 
 def version_1(table: str, *rows: Mapping[str, object]) -> pl.DataFrame:
     """Rows of a table of version 1, converted."""
-    later = {"walks": ("status", "reason"), "prefix": ("status",), "engines": ("status",)}
+    later = {
+        "walks": ("status", "reason"),
+        "prefix": ("status",),
+        "engines": ("status",),
+        "strings": ("reason",),
+    }
     schema = {
         name: kind
         for name, kind in schemas.SCHEMAS[table].items()

@@ -110,13 +110,16 @@ def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
 
 
 def without_result(tables: dict[str, pl.DataFrame]) -> list[str]:
-    """A line for each unit without a result in these tables, with the reason."""
-    return [
-        f"{name} of {row['tokenizer']}{' under ' + row['builder'] if 'builder' in row else ''}: "
-        f"{row['status']}: {row['reason']}"
-        for name, table in tables.items()
-        for row in table.filter(pl.col("status") != Status.OK).iter_rows(named=True)
-    ]
+    """A line for each thing without a result in these tables, with the first line of the reason."""
+    lines: dict[str, None] = {}
+    for name, table in tables.items():
+        for row in table.filter(pl.col("status") != Status.OK).iter_rows(named=True):
+            builder = f" under {row['builder']}" if "builder" in row else ""
+            grammar = f" along {row['grammar']}" if row.get("grammar") else ""
+            reason, _, _ = (row["reason"] or "").partition("\n")
+            who = f"{name} of {row['tokenizer']}{builder}{grammar}"
+            lines[f"{who}: {row['status']}: {reason}"] = None
+    return list(lines)
 
 
 def _in_words(row: dict[str, Any]) -> str:

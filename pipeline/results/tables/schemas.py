@@ -300,6 +300,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "failed_at": _I,
         "verdict": _S,
         "cause": _S,
+        "reason": _S,
     },
     "replay": {
         "tokenizer": _S,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 
 from ...audit import acceptance, reproducers, special_tokens, walks
-from ...audit.acceptance import Walked
 from ...audit.masks import FAULTS
 from ...audit.upstream import Accused, told
 from ...audit.walks import Walk, Walker
@@ -20,10 +19,16 @@ from ...grammars import suites
 from ...grammars.case import Case, StringGrammar
 from ...grammars.languages import ByteGrammar, Languages
 from ...model.names import Row
-from ...model.verdicts import InstanceEnd, MaskVerdict, Status, Strategy, WalkEnd, WalkVerdict
-from ...native import llguidance
+from ...model.verdicts import (
+    Cause,
+    InstanceVerdict,
+    MaskVerdict,
+    Status,
+    Strategy,
+    WalkEnd,
+    WalkVerdict,
+)
 from ...system import provenance, rerun
-from ...vocab.vocabulary import Vocabulary
 from .judge import Judge
 from .session import Session
 from .tables import Tables
@@ -120,6 +125,7 @@ def _reproducer_rows(
 
 def _walk_row(session: Session, judge: Judge, builder: str, name: str, walk: Walk) -> Row:
     pieces = [session.vocabulary.rendered[token] for token in walk.tokens]
+    compiled = walk.error is None
     return {
         "tokenizer": session.job.tokenizer,
         "builder": builder,
@@ -128,13 +134,13 @@ def _walk_row(session: Session, judge: Judge, builder: str, name: str, walk: Wal
         "strategy": walk.strategy.value,
         "n_steps": len(walk.tokens),
         "n_non_canonical": walks.n_non_canonical(pieces, judge.canonical.pieces(walk.text)),
-        "ended": walk.ended.value,
-        "accepting": walk.accepting,
+        "ended": walk.ended.value if compiled else None,
+        "accepting": walk.accepting if compiled else None,
         "text": walk.text,
         "objection": walk.objection,
-        "verdict": _walk_verdict(walk),
-        "status": Status.OK.value,
-        "reason": "",
+        "verdict": _walk_verdict(walk) if compiled else None,
+        "status": (Status.OK if compiled else Status.GRAMMAR_ERROR).value,
+        "reason": walk.error or "",
     }
 
 
@@ -157,6 +163,7 @@ def _string_rows(
     builder: str,
     grammars: tuple[StringGrammar, ...],
 ) -> Iterator[Row]:
+    """A row for each text and split; nothing is walked if the grammar does not compile."""
     for grammar in grammars:
         kind, data = grammar.grammar.engine_text()
         language = ByteGrammar(data)
@@ -166,9 +173,14 @@ def _string_rows(
             for wanted, text in wanted_texts:
                 rng = random.Random(f"{grammar.id}/{text!r}")
                 for split, ids in judge.spelling.spellings(text, rng):
-                    walked = _accepted(start, ids, text, session.vocabulary)
-                    by_bytes = wanted == walked.accepted or language.match(text).complete
-                    verdict, cause = acceptance.judge(wanted, walked, by_bytes, by_truth=by_bytes)
+                    if start.error is not None:
+                        walked, verdict = None, InstanceVerdict.GRAMMAR_ERROR
+                        cause = Cause.GRAMMAR if language.no_oracle else Cause.BUILDER
+                    else:
+                        with closing(start.clone()) as matcher:
+                            walked = acceptance.walk(matcher, ids, text, session.vocabulary)
+                        by_bytes = wanted == walked.accepted or language.match(text).complete
+                        verdict, cause = acceptance.judge(wanted, walked, by_bytes, by_bytes)
                     yield {
                         "tokenizer": session.job.tokenizer,
                         "builder": builder,
@@ -176,18 +188,9 @@ def _string_rows(
                         "string": text,
                         "split": split.value,
                         "wanted": wanted,
-                        "accepted": walked.accepted,
-                        "failed_at": walked.step,
+                        "accepted": walked and walked.accepted,
+                        "failed_at": walked and walked.step,
                         "verdict": verdict.value,
                         "cause": cause.value,
+                        "reason": start.error,
                     }
-
-
-def _accepted(
-    start: llguidance.Matcher, ids: Sequence[int], text: bytes, vocabulary: Vocabulary
-) -> Walked:
-    """Walk a spelling from the start; a grammar that did not compile accepts no token."""
-    if start.error is not None:
-        return Walked(InstanceEnd.CONSUME, 0)
-    with closing(start.clone()) as matcher:
-        return acceptance.walk(matcher, ids, text, vocabulary)

@@ -111,7 +111,7 @@ def walk(
         accepting = matcher.accepting()
         mask = matcher.mask() if accepting else None
     if not accepting:
-        return Walked(InstanceEnd.INCOMPLETE, len(ids))
+        return Walked(InstanceEnd.NOT_ACCEPTING, len(ids))
     if mask is None and meter is not None:
         return Walked(InstanceEnd.NO_MASK, len(ids))
     ends, n_tokens = vocabulary.end_ids, vocabulary.n_tokens

@@ -99,7 +99,7 @@ class Kinds:
         if self.vocabulary.hidden[token]:
             return MaskKind.SPECIAL
         if not true:
-            return MaskKind.EMPTY
+            return MaskKind.NO_BYTES
         if place is _Place.ELSEWHERE:
             return MaskKind.DRIFTED
         if verdict is MaskVerdict.INCOMPLETE and any(allowed[i] for i in self._twins[true]):

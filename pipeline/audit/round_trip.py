@@ -124,7 +124,7 @@ def _what(vocabulary: Vocabulary, probe: bytes, ids: tuple[int, ...], got: bytes
         for token in ids
     ]
     if any(attr & Attr.UNKNOWN for attr in attrs):
-        return ByteChange.UNKNOWN
+        return ByteChange.UNKNOWN_TOKEN
     if any(attr & Attr.CONTROL for attr in attrs):
         return ByteChange.SPECIAL
     if META_SPACE in probe and got.endswith(probe.replace(META_SPACE, b" ")):

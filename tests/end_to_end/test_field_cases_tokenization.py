@@ -121,7 +121,7 @@ def test_u10_unigram_drops_and_replaces_characters(open_vocabulary: Open) -> Non
     """
     opened = open_vocabulary("nomic_bert_moe")
     wanted = {
-        "🦙": ByteChange.UNKNOWN,
+        "🦙": ByteChange.UNKNOWN_TOKEN,
         "︰": ByteChange.NORMALISED,
         "ŉ": ByteChange.NORMALISED,
         "a\n\n\nb": ByteChange.SPACE_REMOVED,

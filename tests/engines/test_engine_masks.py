@@ -224,7 +224,7 @@ def test_each_kind_of_fault_is_told(open_vocabulary: Open) -> None:
     assert hidden[1]
     assert found == {
         (MaskVerdict.UNSOUND, "special"): [1],
-        (MaskVerdict.UNSOUND, "empty"): [500],
+        (MaskVerdict.UNSOUND, "no_bytes"): [500],
         (MaskVerdict.UNSOUND, "padding"): [511],
         (MaskVerdict.INCOMPLETE, "wrong_bytes"): [400],
         (MaskVerdict.INCOMPLETE, "long"): [501],

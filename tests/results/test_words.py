@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,6 +27,39 @@ def test_every_judging_column_has_its_type() -> None:
     assert named <= WORDS.keys()
     for table, column in WORDS:
         assert schemas.SCHEMAS[table][column] == pl.String()
+
+
+SAME = {
+    **dict.fromkeys(
+        ("crashed", "timeout", "load_refused", "builder_refused", "grammar_error", "no_stop"),
+        "what became of a unit: a cell, a text, a table",
+    ),
+    "ok": "there is no fault",
+    "exact": "nothing differs",
+    "inexact": "the bytes differ",
+    "thrown": "llama.cpp threw an exception or aborted",
+    "greedy": "the longest token at each place",
+    "stop_id": "a token was chosen on which the runtime stops",
+    "empty_mask": "no token was allowed",
+    "masked": "the mask does not allow the token",
+    "consume": "the mask allows the token, and it is refused when it is consumed",
+    "not_accepting": "all tokens are taken, and the text is not complete",
+    "checker_disagrees": "the grammar accepts the text, the independent checker does not",
+    "forced": "the only token that the grammar and the builder's tokenization allow",
+    "special": "special tokens and ids on which the runtime stops",
+    "other": "none of those that have a name",
+    "none": "there is nothing to name",
+    "added": "after, and not before",
+    "removed": "before, and not after",
+}
+"""Words that several types have, and the one thing that each means."""
+
+
+def test_a_word_of_several_types_means_one_thing() -> None:
+    """Another meaning needs another word: `refused` was a server's answer and a token's fate."""
+    kinds = [kind for kind in vars(verdicts).values() if isinstance(kind, type(verdicts.Verdict))]
+    words = Counter(word.value for kind in kinds for word in kind)
+    assert {word for word, n in words.items() if n > 1} == SAME.keys()
 
 
 @pytest.mark.parametrize("version", range(1, schemas.SCHEMA_VERSION + 1))

@@ -61,6 +61,9 @@ WORDS_1_TO_2 = (
     Word("replay", "instance", "", None),
     Word("replay", "split", "", None),
     Word("replay", "verdict", "compile_refused", "grammar_error"),
+    Word("exactness", "class", "unknown", "unknown_token"),
+    Word("engine_findings", "kind", "empty", "no_bytes"),
+    Word("engine_findings", "kind", "refused", "consume"),
 )
 MOVED_1_TO_2 = (
     Moved("prefix", "scheme", "status", "`crashed`, `timeout`, …"),

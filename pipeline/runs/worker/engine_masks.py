@@ -133,7 +133,7 @@ class _Probing:
                 "reason": (recorder.error or "") if mask is None else finding.reason,
             }
             if finding.verdict is MaskVerdict.REFUSED_BY_CONSUME:
-                key = finding.verdict, MaskKind.REFUSED
+                key = finding.verdict, MaskKind.CONSUME
                 self._found.setdefault(key, Found()).take(walk.case, taken, finding.ids)
 
     def _in_other_order(self, case: Case, prefix: bytes) -> Legal | None:

@@ -218,7 +218,7 @@ class _Replayer:
         if taken not in self.controls:
             with meter.on(), closing(self._true_matcher()) as matcher:
                 good = matcher.error is None and all(matcher.consume(token) for token in taken)
-                if walked.end is InstanceEnd.INCOMPLETE:
+                if walked.end is InstanceEnd.NOT_ACCEPTING:
                     good = good and matcher.accepting()
                 self.controls[taken] = good
         return self.controls[taken]

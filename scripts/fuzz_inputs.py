@@ -39,14 +39,15 @@ from fuzz_files import damaged, vocabularies
 from fuzz_grammars import case
 from pipeline.grammars import suites
 from pipeline.model.errors import SuiteError
-from pipeline.model.verdicts import Verdict
+from pipeline.model.verdicts import Status, Verdict
 from pipeline.results.tables import parquet, schemas
 from pipeline.vocab.files import resolve, source
 
 _ROOT = Path(__file__).parent.parent
 _FILES_AT_ONCE, _CASES_AT_ONCE = 50, 100
 _MEMORY = 4 * 2**30
-_STATUSES = {"ok", *(verdict.value for verdict in Verdict)}
+_TYPES = {"audit": {*Status}, "cells": {*Verdict}}
+_DIED = (Status.CRASHED, Status.TIMEOUT)
 _BUILDERS = ("unfixed", "fixed")
 
 
@@ -141,12 +142,12 @@ def _judge_file(
             less = len(got) < wanted
             much = abs(len(got) - wanted)
             tally.spoilt("lost" if less else "doubled", much, f"{kind} of {about}", path)
-        if odd := [value for value in got if value not in _STATUSES]:
+        if odd := [value for value in got if value not in _TYPES[kind]]:
             tally.spoilt("untyped", len(odd), f"{kind} of {about}: {odd}", path)
-    worst = next((s for s in ("crashed", "timeout") if s in (*statuses, *verdicts)), None)
+    worst = next((s for s in _DIED if s in (*statuses, *verdicts)), None)
     if worst is not None:
         tally.copy(path)
-    outcome = worst or (statuses[0] if statuses and statuses[0] != "ok" else "loads")
+    outcome = worst or (statuses[0] if statuses and statuses[0] != Status.OK else "loads")
     for fault in about.split("+")[1:]:
         tally.count(fault, outcome)
     tally.count("all files", outcome)
@@ -178,11 +179,11 @@ def fuzz_grammars(here: Ground, tally: Tally, count: int, seed: int) -> None:
             if len(got) != len(_BUILDERS):
                 kind = "lost" if len(got) < len(_BUILDERS) else "doubled"
                 tally.spoilt(kind, abs(len(got) - len(_BUILDERS)), about, file)
-            if odd := [value for value in got if value not in _STATUSES]:
+            if odd := [value for value in got if value not in _TYPES["cells"]]:
                 tally.spoilt("untyped", len(odd), about, file)
             kind = "lark" if "lark" in each["grammar"] else "json"
             tally.count(f"{kind} grammars", next(iter(got), "none"))
-            if {"crashed", "timeout"} & set(got):
+            if set(_DIED) & set(got):
                 print(f"{got}: {about}", flush=True)
         shutil.rmtree(here.run(name), ignore_errors=True)
         print(f"{number * _CASES_AT_ONCE} grammars", flush=True)

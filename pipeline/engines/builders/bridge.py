@@ -8,6 +8,7 @@ Follows `llama_sampler_llg_new_tokenizer` and `llama_sampler_llg_tokenize_fn` in
 from __future__ import annotations
 
 from ...model.errors import BuilderRefused
+from ...model.verdicts import TokenizeMode
 from ...native.llama import PIECE_LIMIT, Vocab
 from ..table import SPECIAL_MARKER, Material, Tokenize, TokenTable
 
@@ -58,7 +59,7 @@ def _piece_entries(material: Material) -> tuple[list[bytes], list[bool]]:
 def true_table(
     material: Material,
     tokenize: Tokenize | None = None,
-    mode: str = "greedy",
+    mode: str = TokenizeMode.GREEDY.value,
     *,
     note: str = "",
     guarded: bool = False,

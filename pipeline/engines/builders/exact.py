@@ -9,6 +9,7 @@ why.
 
 from __future__ import annotations
 
+from ...model.verdicts import TokenizeMode
 from ...vocab.sentencepiece.encoder import SpmEncoder
 from ...vocab.spelling import Spelling
 from ...vocab.token_types import VocabType
@@ -41,11 +42,11 @@ def _tokenization(material: Material) -> tuple[Tokenize | None, str, str]:
         try:
             return SpmEncoder.lossless(material.vocabulary).encode, "spm_lossless", ""
         except ValueError as error:
-            return None, "greedy", f"not byte-exact: {error}"
+            return None, TokenizeMode.GREEDY.value, f"not byte-exact: {error}"
     if kind is VocabType.BPE and bridge.probed_tokenize(material) is not None:
         return _checked(material), "llama_tokenize_plain", ""
     why = _GREEDY.get(kind, f"{kind} has no byte-exact tokenization here")
-    return None, "greedy", f"not byte-exact: {why}"
+    return None, TokenizeMode.GREEDY.value, f"not byte-exact: {why}"
 
 
 def _checked(material: Material) -> Tokenize:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...model.verdicts import TokenizeMode
 from ..table import Material, TokenTable
 from . import bridge, register
 
@@ -16,4 +17,6 @@ class Fixed:
     def build(self, material: Material) -> TokenTable:
         """See the module."""
         tokenize = bridge.probed_tokenize(material)
-        return bridge.true_table(material, tokenize, "llama_tokenize" if tokenize else "greedy")
+        return bridge.true_table(
+            material, tokenize, "llama_tokenize" if tokenize else TokenizeMode.GREEDY.value
+        )

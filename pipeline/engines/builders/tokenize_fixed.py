@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...model.verdicts import TokenizeMode
 from ..table import Material, TokenTable
 from . import bridge, register
 
@@ -22,5 +23,5 @@ class TokenizeFixed:
             special=special,
             eos=bridge.end_token(material),
             tokenize=tokenize,
-            tokenize_mode="llama_tokenize" if tokenize else "greedy",
+            tokenize_mode="llama_tokenize" if tokenize else TokenizeMode.GREEDY.value,
         )

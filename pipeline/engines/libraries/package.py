@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...model.errors import BuilderRefused, ConfigError
+from ...model.verdicts import TokenizeMode
 from ...vocab import tokenizer_json
 from ..probe import Compile
 from ..table import Material, Tokenize, TokenTable
@@ -151,7 +152,9 @@ def table_of(session: Session, name: str, n_tokens: int) -> TokenTable:
         special=special,
         eos=said["eos"],
         tokenize=session.tokenize if said["tokenizes"] else None,
-        tokenize_mode=f"{name}, {said['made_by']}" if said["tokenizes"] else "greedy",
+        tokenize_mode=f"{name}, {said['made_by']}"
+        if said["tokenizes"]
+        else TokenizeMode.GREEDY.value,
         made_by=said["made_by"],
     )
 

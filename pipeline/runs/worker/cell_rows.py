@@ -10,7 +10,7 @@ from ...generation.request import Request
 from ...grammars.case import Case
 from ...model.errors import BuilderRefused
 from ...model.names import Row
-from ...model.verdicts import Cause, End, Verdict
+from ...model.verdicts import Cause, End, TokenizeMode, Verdict
 from ...native import llama, llguidance
 from ...system import provenance
 from ..protocol import Job
@@ -101,7 +101,7 @@ def _version(builder: str, table: TokenTable | None) -> object:
 
 
 def _tokenize(table: TokenTable) -> str:
-    return table.tokenize_mode if table.tokenize else "greedy"
+    return table.tokenize_mode if table.tokenize else TokenizeMode.GREEDY.value
 
 
 def untried(request: Request) -> Row:

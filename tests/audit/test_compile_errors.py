@@ -1,12 +1,26 @@
-"""A grammar that does not compile is told as that, in the tables of walks and of strings."""
+"""A grammar that does not compile is told as that; a mask that fails later is a mask's fault."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
-from pipeline.model.verdicts import Cause, InstanceVerdict, Status
+import pytest
+
+from pipeline.engines import builders
+from pipeline.engines.protocol import Mask, Matcher
+from pipeline.engines.table import Material
+from pipeline.grammars.case import Case, Grammar
+from pipeline.grammars.checkers import Pattern
+from pipeline.grammars.languages import Languages
+from pipeline.model.names import Row
+from pipeline.model.verdicts import Cause, InstanceVerdict, MaskVerdict, Status, Strategy
+from pipeline.runs.worker import engine_masks
 from support.command import pipeline
+from support.vocabularies import Opened
 
 NAMES_A_TOKEN = {"lark": 'start: <|no_such|> "a" | "b"'}
 """Right over bytes as far as anybody can say; this vocabulary has no such token."""
@@ -37,3 +51,56 @@ def test_nothing_is_said_of_a_grammar_that_does_not_compile(tmp_path: Path) -> N
     assert all("no_such" in reason for reason in rows["reason"])
     said = [line for line in done.out.splitlines() if "along w/one: grammar_error:" in line]
     assert len(said) == 1
+
+
+class FailsAt:
+    """A matcher whose masks fail from a step on."""
+
+    def __init__(self, inner: Matcher, step: int) -> None:
+        self._inner, self._step, self._asked, self.error = inner, step, 0, cast(str | None, None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def mask(self) -> Mask | None:
+        self._asked += 1
+        if self._asked > self._step:
+            self.error = "a limit of the engine"
+            return None
+        return self._inner.mask()
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_an_engine_that_gave_masks_has_compiled(
+    open_vocabulary: Callable[[str], Opened], step: int
+) -> None:
+    """Some engines compile at their first mask; a failure after that is no error of the grammar."""
+    opened = open_vocabulary("mistral_v1")
+    material = Material(opened.vocabulary, opened.model.vocab, lambda _: True)
+    table = builders.get("fixed").build(material)
+    case = Case("x", "y", "p", Grammar("lark", "start: /a{9}/"), Pattern("a{9}"), 9)
+    sent: dict[str, list[Row]] = {}
+    engine = SimpleNamespace(
+        name="e",
+        version="e 1",
+        table=table,
+        compile=lambda table, kind, text: FailsAt(
+            opened.engine.compile(table, "lark", f"start: /{text}/"), step
+        ),
+    )
+    session = SimpleNamespace(
+        vocabulary=opened.vocabulary,
+        job=SimpleNamespace(tokenizer="t", named=()),
+        channel=SimpleNamespace(rows=lambda name, rows: sent.update({name: [*rows]})),
+    )
+    probing = engine_masks._Probing(  # pyright: ignore[reportPrivateUsage]
+        cast(Any, session),
+        cast(Any, SimpleNamespace(masks=opened.judge)),
+        cast(Any, engine),
+        {case: Languages.of(case)},
+    )
+    probing.run([(case, Strategy.SHORTEST, "0")])
+    *_, last = sent["engines"]
+    assert (last["step"], last["reason"]) == (step, "a limit of the engine")
+    compiled = (Status.OK, MaskVerdict.EMPTY)
+    assert (last["status"], last["verdict"]) == (compiled if step else (Status.GRAMMAR_ERROR, None))

@@ -118,14 +118,14 @@ class _Probing:
                 order = self._in_other_order(walk.case, prefix)
                 for key, ids in self._kinds.of(walk.case, taken, mask, truth, order):
                     self._found.setdefault(key, Found()).take(walk.case, taken, ids)
-            status = Status.OK if mask is not None else Status.GRAMMAR_ERROR
+            compiled = mask is not None or step > 0  # some engines compile at the first mask
             yield _row(session, self._engine.name) | {
                 "made_by": self._engine.version,
                 "grammar": f"{walk.case.suite}/{walk.case.id}",
                 "walk": name,
                 "step": step,
-                "verdict": finding.verdict.value if mask is not None else None,
-                "status": status.value,
+                "verdict": finding.verdict.value if compiled else None,
+                "status": (Status.OK if compiled else Status.GRAMMAR_ERROR).value,
                 "n_allowed": finding.n_allowed,
                 "n_unsound": finding.n_unsound,
                 "n_incomplete": finding.n_incomplete,

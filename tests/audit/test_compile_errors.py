@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.engines import builders
 from pipeline.engines.protocol import Mask, Matcher
-from pipeline.engines.table import Material
+from pipeline.engines.table import Material, TokenTable
 from pipeline.grammars.case import Case, Grammar
 from pipeline.grammars.checkers import Pattern
 from pipeline.grammars.languages import Languages
@@ -80,18 +80,18 @@ def test_an_engine_that_gave_masks_has_compiled(
     table = builders.get("fixed").build(material)
     case = Case("x", "y", "p", Grammar("lark", "start: /a{9}/"), Pattern("a{9}"), 9)
     sent: dict[str, list[Row]] = {}
-    engine = SimpleNamespace(
-        name="e",
-        version="e 1",
-        table=table,
-        compile=lambda table, kind, text: FailsAt(
-            opened.engine.compile(table, "lark", f"start: /{text}/"), step
-        ),
-    )
+
+    def fails(table: TokenTable, _: str, text: str) -> FailsAt:
+        return FailsAt(opened.engine.compile(table, "lark", f"start: /{text}/"), step)
+
+    def keep(name: str, rows: Iterable[Row]) -> None:
+        sent[name] = [*rows]
+
+    engine = SimpleNamespace(name="e", version="e 1", table=table, compile=fails)
     session = SimpleNamespace(
         vocabulary=opened.vocabulary,
         job=SimpleNamespace(tokenizer="t", named=()),
-        channel=SimpleNamespace(rows=lambda name, rows: sent.update({name: [*rows]})),
+        channel=SimpleNamespace(rows=keep),
     )
     probing = engine_masks._Probing(  # pyright: ignore[reportPrivateUsage]
         cast(Any, session),

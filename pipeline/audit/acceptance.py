@@ -65,7 +65,7 @@ class Meter:
         return allowed
 
     def percentile(self, share: float) -> int | None:
-        """The mask time in ns that a share (0 to 1) of masks does not exceed; None without masks."""
+        """The mask time (ns) that a share (0 to 1) of masks does not exceed; None without masks."""
         ordered = sorted(self.masks)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else None
 

@@ -292,7 +292,7 @@ def test_regex_and_grammar_say_the_same_of_other_texts(grammar: StringGrammar) -
 def test_where_the_engine_and_re_mean_different_things(
     grammar: str, regex: str, text: str, by_engine: bool
 ) -> None:
-    """Known differences, which the shipped strings avoid. A change of the engine fails this test."""
+    """Known differences, which the shipped strings avoid. If the engine changes, this fails."""
     oracle = ByteGrammar(Grammar("lark", grammar).engine_text()[1])
     assert oracle.match(text.encode()).complete is by_engine
     assert bool(re.fullmatch(regex.encode(), text.encode())) is not by_engine

@@ -263,7 +263,7 @@ def test_law_7_verdicts_are_a_closed_frozen_set(default_run: Finished) -> None:
     cells = default_run.table("cells")
     assert set(cells["verdict"]) <= {verdict.value for verdict in Verdict}
     assert set(cells["cause"]) <= {cause.value for cause in Cause}
-    assert all(field.type != "str" for field in fields(Facts)), "a verdict depends on no free text"
+    assert all(field.type != "str" for field in fields(Facts)), "no prose goes into a verdict"
     with pytest.raises(FrozenInstanceError):
         Facts.__setattr__(Facts.__new__(Facts), "end", None)
 

@@ -1,7 +1,7 @@
-"""Findings: from a vocabulary, a table, an engine and a grammar to what is wrong with them.
+"""Finds faults in a vocabulary, a token table, an engine or a grammar.
 
-Opens no file, starts no process, makes no table of results. Imports `engines` and what is below
-it. `reference_tokenizers` is a separate program, for another Python.
+The package opens no file, starts no process and makes no table of results. It imports `engines`
+and lower packages only. `reference_tokenizers` is a separate program, for another Python.
 """
 
 __all__ = [

@@ -25,12 +25,12 @@ class Walked:
 
     end: InstanceEnd
     step: int | None = None
-    """The step of the failure; the number of tokens if only the end failed; None without a failure.
+    """Index of the step that failed; the number of tokens if only the end failed; None if none did.
     """
 
     @property
     def accepted(self) -> bool:
-        """Whether every token was consumed and the text is complete, with a stop id or without."""
+        """Whether every token was consumed and the text is complete. A stop id is not needed."""
         return self.end in {InstanceEnd.ACCEPTED, InstanceEnd.NO_STOP}
 
 
@@ -65,7 +65,7 @@ class Meter:
         return allowed
 
     def percentile(self, share: float) -> int | None:
-        """The mask time that this share of the masks does not exceed."""
+        """The mask time (ns) that a share (0 to 1) of masks does not exceed; None without masks."""
         ordered = sorted(self.masks)
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else None
 
@@ -86,10 +86,10 @@ def walk(
     meter: Meter | None = None,
     deadline: float = math.inf,
 ) -> Walked:
-    """Walk `ids`, whose bytes are `text`, to the end; `deadline` is a `time.monotonic()`.
+    """Walk the tokens `ids` to the end; their bytes are `text`.
 
-    With a meter each token must be in the mask before it is consumed, and the masks are timed.
-    Without one, tokens are consumed only.
+    `deadline` is a time of `time.monotonic()`, in seconds. With a meter, each token must be in the
+    mask before it is consumed, and the masks are timed. Without a meter, tokens are only consumed.
     """
     timer, place = meter or Meter(), 0
     for step, token in enumerate(ids):
@@ -141,8 +141,11 @@ def judge(
     """The verdict of a walk, and its cause.
 
     `by_bytes`: whether the grammar over single bytes accepts the text. `by_truth`: whether a table
-    of true bytes, tokenized greedily, comes past the step where this walk ended. The builder is the
-    cause if both agree with the file against it. A limit is always the engine's.
+    of true bytes, tokenized greedily, gets past the step where this walk ended.
+
+    A refused valid text is the builder's fault if both accept it, and else the engine's. An
+    accepted invalid text is the engine's fault if `by_bytes` is true, and else the builder's. A
+    missing stop id is the builder's fault. A limit or a timeout is always the engine's.
     """
     if walked.end is InstanceEnd.LATE:
         return InstanceVerdict.TIMEOUT, Cause.ENGINE

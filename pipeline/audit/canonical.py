@@ -1,4 +1,4 @@
-"""The split that a model was trained on, as far as it is byte-exact."""
+"""The split into tokens that a model was trained on, where it can be made byte-exact."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ class Canonical:
 
     @cached_property
     def exact_runtime(self) -> bool:
-        """Whether `llama_tokenize` itself gives the founding probes back to the byte."""
+        """Whether `llama_tokenize` returns exactly the bytes of every founding probe."""
         return bridge.probed_tokenize(self._material) is not None
 
     @cached_property
     def tokenize(self) -> Tokenize | None:
-        """The split, byte-exact; None if there is none.
+        """The byte-exact split; None if there is none.
 
-        SentencePiece without its prefix, or `llama_tokenize` if it gives the probes back.
+        For SPM vocabularies this is SentencePiece without its prefix; else it is `llama_tokenize`
+        if that is exact (`exact_runtime`).
         """
         vocabulary = self._vocabulary
         if vocabulary.type is VocabType.SPM and not vocabulary.tokenize_can_throw:
@@ -38,7 +39,7 @@ class Canonical:
         return bridge.raw_tokenize(self._material.vocab) if self.exact_runtime else None
 
     def pieces(self, text: bytes) -> list[bytes]:
-        """The canonical split of a text, else the longest token at each place."""
+        """The bytes of each token of the canonical split; without one, of the longest tokens."""
         vocabulary = self._vocabulary
         if self.tokenize is not None and (
             vocabulary.type is VocabType.SPM or not vocabulary.may_throw(text)

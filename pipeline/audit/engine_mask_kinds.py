@@ -24,7 +24,7 @@ _LONG = 32
 Bits = npt.NDArray[np.bool_]
 
 Key = tuple[MaskVerdict, MaskKind]
-"""(what is wrong with a mask, kind of token)."""
+"""(verdict of the mask, kind of the wrong tokens)."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,10 @@ class Kinds:
         truth: Truth,
         in_other_order: Bits | None = None,
     ) -> Iterator[tuple[Key, list[int]]]:
-        """Yield every kind of fault in a mask after the tokens `taken`, with its ids.
+        """Yield every kind of fault in the mask after the tokens `taken`, with the wrong ids.
 
-        `in_other_order`: ids that are legal if properties may come in any order.
+        `in_other_order` marks the ids that are legal if properties may come in any order, shape
+        (n_tokens,).
         """
         rendered = self.vocabulary.rendered
         if any(self.claimed[token] != rendered[token] for token in taken):
@@ -123,7 +124,7 @@ class Kinds:
 
 
 class _Place(Enum):
-    """The place at the end of a JSON prefix, or that the engine's state differs from the text."""
+    """Where a JSON prefix ends; `ELSEWHERE` if the engine's state differs from the text."""
 
     ELSEWHERE = "elsewhere"
     """An earlier token has wrong claimed bytes."""
@@ -140,7 +141,11 @@ class _Place(Enum):
 
 
 def _json_kind(true: bytes, place: _Place) -> MaskKind:
-    """If JSON itself leaves a choice, two engines can differ and both be right."""
+    """The kind of a token that continues JSON.
+
+    JSON itself leaves some choices, such as white space and escapes. Two engines can differ in
+    these, and both are right.
+    """
     if place is _Place.ESCAPE:
         return MaskKind.JSON_SPELLING
     quoted = place is _Place.STRING

@@ -1,7 +1,7 @@
 """Masks of released engines, compared with the byte oracles, by kind of token.
 
-The walks are those of `walks`. Here every id of every mask is checked, so that each kind of wrong
-token is counted, and not only the first, which decides the verdict.
+The walks are those of `walks`. Here every id of every mask is checked. So each kind of wrong token
+is counted, and not only the first, which decides the verdict.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from .engine_mask_kinds import Key
 from .upstream import Fault
 
 _PERMUTED = 3
-"""Largest number of properties of an object for which every order is tried."""
+"""Every order of an object's properties is tried up to this number of properties."""
 
 
 def expressed(case: Case) -> tuple[str, str] | None:
-    """A case's grammar in a form that every engine supports: (`regex` or `json`, text); else None.
+    """A case's grammar in a form that every engine supports: (`regex` or `json`, its text).
 
-    The grammar must mean the same as the check: one regular expression, or one text.
+    None if there is no such form. A grammar that is not JSON must mean the same as the case's
+    check: one regular expression, or one text.
     """
     if case.grammar.kind == "json":
         return "json", case.grammar.text
@@ -45,7 +46,11 @@ def expressed(case: Case) -> tuple[str, str] | None:
 
 
 def reordered(case: Case) -> Iterator[ByteGrammar]:
-    """The schema with its properties in every other order: llguidance keeps one, JSON none."""
+    """The schema with its properties in every other order.
+
+    llguidance accepts one order only; JSON has no order. Nothing is yielded for more than 3
+    properties, or if the grammar is no JSON schema.
+    """
     schema: dict[str, Any] = {}
     if case.grammar.text.startswith("{") and case.grammar.kind == "json":
         schema = json.loads(case.grammar.text)
@@ -89,13 +94,14 @@ class Found:
     n_states: int = 0
     ids: set[int] = field(default_factory=set[int])
     case: Case | None = None
-    """The smallest case that shows it, after the fewest tokens."""
+    """The case that shows it after the fewest tokens; of several, that with the shortest grammar.
+    """
     taken: tuple[int, ...] = ()
     shown: tuple[int, ...] = ()
     """The ids of that one mask."""
 
     def take(self, case: Case, taken: Sequence[int], ids: Sequence[int]) -> None:
-        """Count a state."""
+        """Count a state with these wrong ids, and keep its case if it is the smallest so far."""
         self.n_states += 1
         self.ids.update(ids)
         if self.case is None or _size(case, taken) < _size(self.case, self.taken):

@@ -1,6 +1,6 @@
 """Compare one mask with the oracle: what it wrongly allows, and what it misses.
 
-A mask is judged at the *true* prefix: the bytes that the tokens so far really render.
+A mask is judged at the *true* prefix: the bytes that the runtime renders for the tokens so far.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Finding:
     forced: bool = False
     """Whether the one allowed token was forced by the builder's tokenization."""
     ids: tuple[int, ...] = ()
-    """Some of the ids with the fault, lowest first."""
+    """At most 20 of the ids with the fault, lowest first."""
     reason: str = ""
     """Why there is no oracle."""
     engine_free: str = ""
@@ -77,10 +77,10 @@ class MaskJudge:
         return replace(self, spent=0.0, _legal={})
 
     def legal(self, language: Language, prefix: bytes) -> Truth | None:
-        """The truth after a prefix; None if the prefix is illegal.
+        """The legal ids after a prefix, and whether the text may end; None for an illegal prefix.
 
-        The cache uses the identity of a language and keeps it alive: otherwise another language
-        could get the same identity, and with it a wrong truth.
+        The cache compares languages by identity and keeps them alive. Otherwise a new language
+        could get the address of a dead one, and with it the wrong answer.
         """
         key = (language, prefix)
         if key not in self._legal:
@@ -107,9 +107,10 @@ class MaskJudge:
         rng: random.Random,
         control: Language | None = None,
     ) -> Finding:
-        """Judge the mask of a state. Some allowed tokens, drawn by `rng`, are tried on clones.
+        """Judge the mask of a state.
 
-        `control` is the same language without the engine, if there is one (`engine_free`).
+        At most 12 allowed tokens, drawn by `rng`, are consumed on clones of the matcher. `control`
+        is the same language without the engine, if there is one; it fills `engine_free`.
         """
         if grammar.no_oracle is not None:
             return Finding(MaskVerdict.NO_ORACLE, reason=grammar.no_oracle)
@@ -181,7 +182,7 @@ class MaskJudge:
     def _refused(
         self, allowed: npt.NDArray[np.bool_], matcher: Matcher, rng: random.Random
     ) -> list[int]:
-        """Allowed tokens that a clone refuses to consume."""
+        """The allowed tokens that a clone refuses to consume, of at most 12 that are tried."""
         ids = [int(i) for i in np.flatnonzero(allowed)]
         tried = ids if len(ids) <= _TRIED else rng.sample(ids, _TRIED)
         refused: list[int] = []

@@ -1,7 +1,7 @@
 """Where implementations put the dummy prefix, measured on texts that distinguish the schemes.
 
-Each implementation gives its ids. It follows the scheme under which our encoder gives the same ids
-on every discriminating text.
+Each implementation encodes these texts. It follows a scheme if our encoder, under that scheme,
+gives the same ids on every discriminating text.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class Placement:
         return len(ids) > 1 and not (bos and text.startswith(bos))
 
     def followed(self, ids: Sequence[Sequence[int]]) -> str:
-        """The schemes that give these ids on every discriminating text of `texts`."""
+        """The schemes that give these ids on every discriminating text, joined by `|`.
+
+        `ids` has one sequence for each of `texts`. If no scheme does, it is `none of them`.
+        """
         pairs = [(t, [*i]) for t, i in zip(self.texts, ids, strict=True) if self.discriminating(t)]
         fits = [
             scheme
@@ -80,7 +83,7 @@ class Placement:
         return "|".join(fits) or _NO_SCHEME
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """The tokens as the file spells them."""
+        """The texts of these tokens, as the file spells them."""
         return [self.vocabulary.texts[token].decode("utf-8", "replace") for token in ids]
 
     def request(self, model: str, sha256: str) -> dict[str, Any]:

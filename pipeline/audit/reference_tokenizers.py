@@ -1,14 +1,13 @@
 """Ids of reference tokenizers, from any Python that has them installed.
 
-Run as a program, a request as JSON on standard input, and never imported by the pipeline: the last
-transformers with a slow Llama tokenizer (4.57.6) cannot be installed beside today's
-huggingface_hub, so it lives in an environment of its own. Only what is installed answers; the
-others say that they are not.
+This is a program; the pipeline never imports it. The last transformers with a slow Llama tokenizer
+(4.57.6) cannot be installed together with today's huggingface_hub, so it needs an environment of
+its own. Installed implementations answer; for the others the program reports that they are missing.
 
-The request names a `tokenizer.model`, its sha256, the marker token with its id, the texts, and
-conversations; the answer is one JSON line for each implementation: `implementation`, then `ids` (of
-each text), `chats` (tokens and text of each conversation, or null where it cannot be said), or
-`missing`.
+Standard input is a request in JSON: the path of a `tokenizer.model`, its sha256, the marker token
+with its id, the texts, and conversations. The answer is one JSON line for each implementation:
+`implementation`, then `ids` (of each text) and, for mistral-common, `chats` (tokens and text of
+each conversation; null where its format does not support a role); or, instead of these, `missing`.
 """
 
 from __future__ import annotations

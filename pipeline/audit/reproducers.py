@@ -1,9 +1,9 @@
 """From a finding to the smallest input that shows it.
 
-Each cluster of findings (one builder, one mask verdict, one kind of damage) gets one reproducer:
-small grammars are proposed, smallest first, and each is compiled, walked and judged. The first that
-shows the same verdict is kept. If none does, the walk's own grammar and the steps up to the finding
-are kept.
+Each cluster of findings (one builder, one mask verdict, one kind of damage) gets one reproducer.
+Small grammars are proposed, smallest first; each is compiled and its first mask is judged. The
+first that shows the same verdict and kind is kept. If none does, the walk's own grammar is kept
+with the steps up to the finding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .walks import Walk, Walker
 _FORCED_LIMIT = 64
 """Longest lookahead of forced text, in bytes."""
 _TRIED = 8
-"""Number of wrong tokens of a kind that are tried, from both ends of their order."""
+"""Number of wrong tokens of a kind that are tried from each end of their order."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Reproducer:
     """Tokens to take before the mask that shows it."""
     finding: Finding
     kind: str
-    """`special`, `forced`, the damage to the token's bytes, `drifted` (an earlier token's claim
-    had left the engine in another state than the text), or `none`."""
+    """`special`, `forced`, the damage to the token's bytes, `drifted` (an earlier token has wrong
+    claimed bytes, so the engine's state differs from the text), or `none`."""
 
     @property
     def name(self) -> str:
@@ -73,7 +73,10 @@ def reproducers(walker: Walker, walks: Sequence[Walk]) -> Iterator[Reproducer]:
 
 
 def of_wrong_tokens(walker: Walker, seen: Container[str]) -> Iterator[Reproducer]:
-    """One reproducer for each kind of damage to rendered tokens that no walk found (`seen`)."""
+    """One reproducer for each kind of damage to rendered tokens that is not in `seen`.
+
+    `seen` holds the kinds that walks have found. A kind that no small grammar shows is left out.
+    """
     kinds: dict[str, set[int]] = {}
     for token, true in enumerate(walker.vocabulary.rendered):
         kind = token_table.damage(true, walker.table.claimed[token]) if true else None
@@ -86,7 +89,7 @@ def of_wrong_tokens(walker: Walker, seen: Container[str]) -> Iterator[Reproducer
 
 
 def _first_shown(walker: Walker, kind: str, tokens: set[int]) -> Reproducer | None:
-    """The smallest grammar whose first mask wrongly has or misses one of these tokens."""
+    """The smallest grammar whose first mask wrongly allows or misses one of these tokens."""
     true, claimed = walker.vocabulary.rendered, walker.table.claimed
     order = sorted(
         tokens, key=lambda token: (not small_cases.is_text(true[token]), len(true[token]), token)

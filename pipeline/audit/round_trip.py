@@ -1,8 +1,8 @@
-"""Whether a builder's tokenization gives bytes back, probe by probe, and how they differ.
+"""Whether a builder's tokenization preserves the bytes of each probe, and how it changes them.
 
-A tokenization must give back exactly the bytes it was given (`llguidance.h`, `LlgTokenizeFn`).
-Equal bytes by another split are `non_canonical`, which is no error. Every probe is tried and
-every class reported, not only the first that fails.
+The tokens must render exactly the bytes of the input (`llguidance.h`, `LlgTokenizeFn`). The same
+bytes in another split are `non_canonical`, which is no error. Every probe is tried and every class
+is reported, not only the first that fails.
 """
 
 from __future__ import annotations
@@ -75,8 +75,11 @@ _RANDOM_ALPHABETS = (
 
 
 def probes(vocabulary: Vocabulary, seed: int, n_random: int = 40) -> list[bytes]:
-    """Probes: the founding three, known trouble, every byte, spellings of special tokens, random
-    ones."""
+    """All probes, without repetition.
+
+    They are the three founding probes, texts that tokenizers are known to change, invalid UTF-8,
+    every single byte, the spellings of special tokens, and random texts and bytes (`seed`).
+    """
     rng = random.Random(seed)
     specials = [
         text
@@ -100,7 +103,12 @@ def measure(
     survives: Callable[[bytes], bool],
     probe_list: list[bytes],
 ) -> Iterator[Probed]:
-    """Try every probe; `canonical` is the runtime's own split, if there is one to compare with."""
+    """Tokenize every probe and compare the bytes.
+
+    `canonical` is the runtime's own split, None if there is none to compare with. A probe that does
+    not survive (`survives`) would abort the process: it is not tokenized, and its result is
+    `thrown`.
+    """
     for probe in probe_list:
         if not survives(probe):
             yield Probed(probe, (), b"", Tokenization.THROWN, ByteChange.THROWN)

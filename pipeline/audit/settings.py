@@ -16,8 +16,7 @@ class AuditSettings:
     seed: int = 0
     """Seed of the walks."""
     walks_suite: str = "walks.yaml"
-    """Grammars that are walked in addition to the chosen suites: choices at spaces and punctuation.
-    """
+    """Suite that is walked in addition to the chosen ones: choices at spaces and punctuation."""
     strings_suite: str | None = "strings.yaml"
     """Grammars with strings to accept and reject; null for none."""
     engines: tuple[str, ...] = ()
@@ -26,4 +25,5 @@ class AuditSettings:
     engines_suite: str = "engines.yaml"
     """Grammars that all of these engines support."""
     references: tuple[str, ...] = ()
-    """Pythons whose reference tokenizers are asked where a prefix goes; `here` for this one."""
+    """Python interpreters whose reference tokenizers show where the prefix goes; `here`: this one.
+    """

@@ -47,9 +47,8 @@ def json_string() -> Case:
 def choice(data: bytes) -> Iterator[Case]:
     """A text or one other letter: the choice at the first byte prevents forcing.
 
-        An incomplete character at the end is completed. Bytes that begin inside a character cannot
-        be
-    written.
+    An incomplete character at the end is completed. Nothing is yielded for bytes that begin inside
+    a character: no text begins with them.
     """
     for text in _texts(data):
         other = next(letter for letter in "zyx" if not text.startswith(letter))
@@ -57,7 +56,7 @@ def choice(data: bytes) -> Iterator[Case]:
 
 
 def repeated(data: bytes) -> Iterator[Case]:
-    """A text once or more, so that a token with fewer repetitions is no fault and hides none."""
+    """A text once or more. A token with fewer repetitions is then legal and hides no fault."""
     for text in _texts(data):
         yield pattern(f"({escaped(text)})+")
 
@@ -72,7 +71,7 @@ def is_text(data: bytes) -> bool:
 
 
 def _texts(data: bytes) -> Iterator[str]:
-    """The bytes as a text, if a text can begin with them; else None."""
+    """Yield the shortest text that begins with these bytes; nothing if there is none."""
     for tail in _TAILS:
         try:
             text = (data + tail).decode("utf-8")
@@ -93,7 +92,11 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def suite_file(case: Case, tokens: Sequence[int], about: str, command: str) -> str:
-    """A suite file that takes `tokens`, with the command that shows its fault."""
+    """The text of a suite file whose case takes `tokens` first.
+
+    `command` shows the fault and is its first line. Raises ValueError if the case's checker cannot
+    be written in a suite file.
+    """
     grammar: dict[str, Any] = {case.grammar.kind: case.grammar.text}
     if case.grammar.kind == "json":
         grammar = {"json": yaml.safe_load(case.grammar.text)}

@@ -1,7 +1,8 @@
-"""Tokens that are not plain text: whether a builder lets them into free text.
+"""Whether a builder allows tokens that are not plain text inside free text.
 
-A marker of a chat template must not be allowed inside a JSON string; a newline or a byte token must
-be. Checked are all tokens that are not NORMAL, and padding ids beyond the vocabulary.
+A marker of a chat template must not be allowed inside a JSON string. A newline or a byte token must
+be allowed where its bytes are legal. All tokens that are not NORMAL or have no bytes are checked,
+and also padding ids beyond the vocabulary.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ _HIDDEN = UNRENDERED | int(Attr.UNUSED)
 def rows(
     vocabulary: Vocabulary, table: TokenTable, engine: Engine, judge: MaskJudge
 ) -> Iterator[_Row]:
-    """One row for each token that is not plain text, with where it is allowed."""
+    """One row for each token that is not plain text, and for each padding id that is allowed.
+
+    A row says whether the token is allowed in a JSON string and in free text.
+    """
     legal_string, legal_text = _legal(judge, _JSON_STRING, b'"'), _legal(judge, _FREE_TEXT, b"")
     in_string = _bits(_after_quote(vocabulary, table, engine), vocabulary.n_tokens)
     in_text = _bits(_first_mask(table, engine, _FREE_TEXT), vocabulary.n_tokens)

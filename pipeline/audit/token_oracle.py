@@ -16,10 +16,10 @@ Legal = npt.NDArray[np.bool_]
 
 
 class TokenOracle:
-    """The true next tokens of one vocabulary, whatever a builder claims.
+    """The true next tokens of one vocabulary; the claims of builders have no influence.
 
-    `pieces` are the bytes a runtime renders for each id; a token that renders nothing is never
-    a legal continuation.
+    `pieces` are the bytes that a runtime renders for each id. A token that renders nothing is never
+    legal.
     """
 
     def __init__(self, pieces: Sequence[bytes]) -> None:

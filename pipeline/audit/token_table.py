@@ -1,5 +1,4 @@
-"""Compare token tables with true bytes, and check the first masks, which show effects of a wrong
-table.
+"""Compare token tables with true bytes, and check first masks for the effects of a wrong table.
 
 The figures are those of the founding document's sections 4.3, 4.4 and 7.2.
 """
@@ -65,7 +64,7 @@ def damage(true: bytes, claimed: bytes) -> Damage | None:
 
 
 def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
-    """A row for each token with wrong bytes or a wrong mark. Wrong bytes take precedence."""
+    """A row for each token with wrong bytes or a wrong mark. If both are wrong, the bytes count."""
     facts = zip(
         vocabulary.true_bytes, vocabulary.rendered, table.claimed, table.special, strict=True
     )
@@ -89,7 +88,10 @@ def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
 
 
 def _wrong_mark(vocabulary: Vocabulary, table: TokenTable, token: int) -> Damage | None:
-    """The right mark: special if the token has bytes but renders none; else text."""
+    """What is wrong with a token's mark; None if it is right.
+
+    A token must be marked special if it has bytes but renders none, and else be entered as text.
+    """
     hidden = bool(vocabulary.true_bytes[token]) and not vocabulary.rendered[token]
     if hidden == table.special[token]:
         return None
@@ -99,7 +101,7 @@ def _wrong_mark(vocabulary: Vocabulary, table: TokenTable, token: int) -> Damage
 def table_row(
     vocabulary: Vocabulary, table: TokenTable, wrong: list[Row], mode: TokenizeMode
 ) -> Row:
-    """The row of `tokenizers`: how many tokens a builder gets wrong, and how it tokenizes."""
+    """The row of table `tokenizers`: numbers of wrong tokens, and how the builder tokenizes."""
     counts = {kind: sum(row["damage"] == kind.value for row in wrong) for kind in Damage}
     return {
         "n_tokens": vocabulary.n_tokens,
@@ -147,7 +149,11 @@ COUNTS = (
 
 
 def tokenize_mode(table: TokenTable, material: Material) -> TokenizeMode:
-    """Try the three founding probes on the builder's own tokenization."""
+    """Tokenize the three founding probes with the builder's own tokenization.
+
+    `greedy` if it has none. `inexact` if a probe would abort the process or is not written back to
+    the byte; else `exact`.
+    """
     if table.tokenize is None:
         return TokenizeMode.GREEDY
     for probe in PROBES:

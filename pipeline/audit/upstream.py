@@ -1,6 +1,6 @@
-"""A fault for upstream: a suite file that shows it, its command, and a report.
+"""Texts for reporting a fault upstream: a suite file that shows it, its command, and a report.
 
-The same for a table's fault (`reproducers`) and for one of an engine's own masks (`engine_masks`).
+They have the same form for faults of token tables (`reproducers`) and of engines (`engine_masks`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..vocab.vocabulary import Vocabulary
 from . import small_cases
 
 _SHOWN_IDS = 5
-"""Ids of a mask that a report names."""
+"""Largest number of ids of a mask that a report lists."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Fault:
     kind: str
     case: Case
     grammar: tuple[str, str]
-    """(kind of grammar, text) as a reader of the report knows it."""
+    """(kind of grammar, its text) in the words of the report, such as `JSON Schema`."""
     tokens: Sequence[int]
     """Tokens to take before the mask that shows it."""
     ids: Sequence[int]
@@ -94,14 +94,14 @@ def told(accused: Accused, fault: Fault) -> Told:
 
 
 _SAID = {
-    MaskVerdict.UNSOUND: "allows, though they leave the grammar or render nothing",
-    MaskVerdict.STOP_TOO_EARLY: "allows the end before the text is complete",
-    MaskVerdict.REFUSED_BY_CONSUME: "allows, and then refuses to consume",
-    MaskVerdict.EMPTY: "is empty, though these are legal",
-    MaskVerdict.STOP_MISSING: "allows no end of a complete text; the runtime stops on",
-    MaskVerdict.INCOMPLETE: "lacks, though they are legal",
+    MaskVerdict.UNSOUND: "allows tokens that leave the grammar or render nothing",
+    MaskVerdict.STOP_TOO_EARLY: "allows end ids before the text is complete",
+    MaskVerdict.REFUSED_BY_CONSUME: "allows tokens that are refused when they are consumed",
+    MaskVerdict.EMPTY: "is empty, though legal tokens exist",
+    MaskVerdict.STOP_MISSING: "allows none of the end ids, though the text is complete",
+    MaskVerdict.INCOMPLETE: "misses legal tokens",
 }
-"""The effect of a mask on the listed ids, in words."""
+"""The fault of a mask in words; the report lists the ids after it."""
 
 
 def _report(accused: Accused, fault: Fault, command: str) -> str:
@@ -115,8 +115,7 @@ def _report(accused: Accused, fault: Fault, command: str) -> str:
     if fault.tokens:
         lines.append(f"After the tokens: {', '.join(_shown(accused, t) for t in fault.tokens)}")
     if fault.n_allowed is None:
-        n = f"{len(fault.ids)} such tokens, the first of them"
-        lines.append(f"The mask {_SAID[fault.verdict]}; {n}:")
+        lines.append(f"The mask {_SAID[fault.verdict]} ({len(fault.ids)} in all):")
     else:
         lines.append(f"The mask of {fault.n_allowed} tokens {_SAID[fault.verdict]}:")
     lines += [f"- {_wrong(accused, token)}" for token in fault.ids[:_SHOWN_IDS]]
@@ -125,7 +124,7 @@ def _report(accused: Accused, fault: Fault, command: str) -> str:
 
 
 def _wrong(accused: Accused, token: int) -> str:
-    """A wrong id of a mask, with its claimed bytes."""
+    """One line on a wrong id of a mask: its true bytes, and its claimed bytes if they differ."""
     if token >= accused.vocabulary.n_tokens:
         return f"{token}, beyond the vocabulary of {accused.vocabulary.n_tokens}"
     claimed = accused.claimed[token]

@@ -1,9 +1,8 @@
 """State walks: seeded paths through a builder's own masks, without a model.
 
-Each strategy reaches other states. All but `adversarial` choose truly legal tokens while the mask
-has one, so that a wrong table is walked deep and does not leave the grammar at its first wrong
-token. `adversarial` looks for wrong tokens. `given` follows the tokens of a case, as a reproducer
-does.
+Each strategy reaches other states. `adversarial` looks for wrong tokens. `given` follows the tokens
+of a case, such as a reproducer. The others choose truly legal tokens while the mask has one: then
+the walk of a wrong table does not end at the first wrong token.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ class Walk:
     findings: list[Finding] = field(default_factory=list[Finding])
     """One for each state, the last state included."""
     text: bytes = b""
-    """As rendered."""
+    """The bytes that the runtime renders for `tokens`."""
     ended: WalkEnd = WalkEnd.STEP_LIMIT
     accepting: bool = False
     """Whether the byte-level grammar calls the text complete."""
     error: str | None = None
     """Why the grammar does not compile, None if it does; such a walk has one finding and no end."""
     objection: str | None = None
-    """The objection of the independent checker to the text of a finished walk; None without one."""
+    """Why the independent checker rejects the text of a finished walk; None if it accepts it."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Walker:
     compile: Callable[[Case], Matcher]
 
     def walk(self, case: Case, languages: Languages, strategy: Strategy, seed: str) -> Walk:
-        """One walk; the same seed gives the same walk."""
+        """Walk a case once. The same seed gives the same walk."""
         grammar = languages.grammar
         rng = random.Random(seed)
         walk = Walk(case, strategy)
@@ -146,9 +145,9 @@ def plan(
 ) -> Iterator[tuple[Case, Strategy, str]]:
     """(case, strategy, seed) of each walk, spread evenly over cases and strategies.
 
-    Cases with `tokens` are walked along these first, for any `n_walks`. Two of three walks use the
-    suite made for walking, whose grammars leave a choice at every step. The third uses the other
-    suites, where much of the text is forced.
+    First, every case with `tokens` is walked along them; these walks do not count in `n_walks`. Of
+    the others, two of three use the suite made for walking (`made_for_it`): its grammars leave a
+    choice at every step. The third uses `others`, where much of the text is forced.
     """
     yield from given([*made_for_it, *others], seed)
     taken = {True: 0, False: 0}
@@ -171,7 +170,10 @@ def given(cases: Iterable[Case], seed: int) -> Iterator[tuple[Case, Strategy, st
 
 
 def n_non_canonical(tokens: list[bytes], canonical: list[bytes]) -> int:
-    """Number of tokens of a spelling that differ from the canonical split, position by position."""
+    """Number of tokens that do not cover the same bytes as a token of the canonical split.
+
+    `tokens` and `canonical` are the bytes of each token, for the same text.
+    """
     spans = {*_spans(canonical)}
     return sum(span not in spans for span in _spans(tokens))
 

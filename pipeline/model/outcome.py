@@ -1,7 +1,7 @@
 """The verdict of a cell: one total function of the facts.
 
-A verdict is read from facts, never from prose or a log. `judge` is total: every combination of
-facts has exactly one verdict, and a truth-table test walks through all of them.
+A verdict depends on facts only, never on messages or logs. `judge` is total: every combination of
+facts has exactly one verdict, and a truth-table test checks all of them.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Facts:
     stop_allowed: bool = False
     """Whether, at the end, an id was allowed on which the runtime stops."""
     oracle_empty: bool = False
-    """Whether, at an empty or failed mask, truly no token of the vocabulary could come next and the
-    text was not complete."""
+    """Whether the mask was empty or failed for a reason: no token of the vocabulary can come next,
+    and the text is not complete."""
 
 
 _DIRECT = {
@@ -40,7 +40,7 @@ _DIRECT = {
 
 
 def judge(facts: Facts) -> Verdict:
-    """The verdict of a cell: the first row of the table in the README that fits."""
+    """The verdict of a cell: the first matching row of the table in the README."""
     if facts.end in _DIRECT:
         return _DIRECT[facts.end]
     if facts.lost is Lost.MASK and facts.oracle_empty:
@@ -53,7 +53,7 @@ def judge(facts: Facts) -> Verdict:
 
 
 def _judge_enforced(facts: Facts) -> Verdict:
-    """The verdict if nothing was lost: the bytes and the end decide."""
+    """The verdict if the constraint was not lost: the bytes and the end decide."""
     complete = facts.bytes is Bytes.VALID
     unjudged = facts.bytes is Bytes.UNJUDGED
     if facts.end is End.EMPTY_MASK and (facts.bytes is Bytes.PREFIX or unjudged):

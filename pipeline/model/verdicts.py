@@ -1,7 +1,7 @@
-"""Every judging word of every table: closed sets, in which the same word means the same.
+"""The words of all verdicts and causes in the tables: closed sets. A word has one meaning.
 
-`results/tables/words` says which column holds the words of which type. Where one type has an order
-from bad to good, its docstring says so; `outcome` gives a cell its verdict.
+`results/tables/words` says which column holds the words of which type. If a type is ordered from
+worst to best, its docstring says so. `outcome` decides the verdict of a cell.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Cause(StrEnum):
     BUILDER = "builder"
     """The token table or its tokenization, where it is not known which of the two."""
     NONE = "none"
-    """There is no fault, or it is nobody's here."""
+    """There is no fault, or none of the parts above is at fault."""
     UNKNOWN = "unknown"
 
 
@@ -87,7 +87,7 @@ class Lost(StrEnum):
     MASK = "mask"
     CONSUME = "consume"
     IGNORED = "ignored"
-    """There never was one: the runtime ignores the grammar."""
+    """There was no constraint from the start: the runtime ignores the grammar."""
 
 
 class Bytes(StrEnum):
@@ -107,25 +107,25 @@ class Status(StrEnum):
     GRAMMAR_ERROR = "grammar_error"
     """The grammar does not compile under this engine."""
     BUILDER_REFUSED = "builder_refused"
-    """A builder makes no table of the vocabulary, or an engine cannot be had for it."""
+    """A builder makes no table of the vocabulary, or there is no engine for it."""
     LOAD_REFUSED = "load_refused"
     """The file of the model or the vocabulary cannot be used."""
     NOT_INSTALLED = "not_installed"
-    """The package of a released builder is not there; only where many are looked at."""
+    """The package of a released builder is not installed; used where many builders are examined."""
     CRASHED = "crashed"
     TIMEOUT = "timeout"
 
 
 class RunStatus(StrEnum):
-    """Whether a run's manifest is of all that was asked."""
+    """Whether a run has all the results that were requested."""
 
     COMPLETE = "complete"
     INTERRUPTED = "interrupted"
-    """Something of it is missing; it can be resumed."""
+    """Some results are missing. The run can be resumed."""
 
 
 class MaskVerdict(StrEnum):
-    """Outcomes of a mask, worst first; the first that fits counts."""
+    """Outcomes of a mask, worst first; the first that matches counts."""
 
     UNSOUND = "unsound"
     """It allows a token whose true bytes leave the grammar, or that renders nothing."""
@@ -145,7 +145,7 @@ class MaskVerdict(StrEnum):
     NO_ORACLE = "no_oracle"
     """The grammar cannot be judged over bytes, or the time budget is spent."""
     AFTER_DIVERGENCE = "after_divergence"
-    """The true prefix is already illegal: there is no state to ask."""
+    """The true prefix is already illegal, so there is no state to judge."""
 
 
 class MaskKind(StrEnum):
@@ -180,7 +180,7 @@ class MaskKind(StrEnum):
 
 
 class Agreement(StrEnum):
-    """Whether the engine-free oracle says the same as the byte-level grammar."""
+    """Whether the engine-free oracle agrees with the byte-level grammar."""
 
     AGREES = "agrees"
     DISAGREES = "disagrees"
@@ -215,12 +215,12 @@ class WalkEnd(StrEnum):
 
 
 class WalkVerdict(StrEnum):
-    """What is wrong with a finished walk if every mask of it was right."""
+    """What is wrong with a finished walk whose masks were all right."""
 
     CHECKER_DISAGREES = "checker_disagrees"
-    """The grammar accepts the text, the independent checker does not."""
+    """The grammar accepts the text, but the independent checker does not."""
     NOT_ACCEPTING = "not_accepting"
-    """It ended, and the byte-level grammar does not call the text complete."""
+    """The walk ended, but the text is not complete in the byte-level grammar."""
 
 
 class Tokenization(StrEnum):
@@ -230,7 +230,7 @@ class Tokenization(StrEnum):
     NON_CANONICAL = "non_canonical"
     """The same bytes by another split than the canonical one; no error."""
     INEXACT = "inexact"
-    """Other bytes than it was given."""
+    """The tokens render other bytes than the input."""
     THROWN = "thrown"
     """llama.cpp threw an exception or aborted."""
 
@@ -257,9 +257,9 @@ class TokenizeMode(StrEnum):
     """How a builder turns bytes into tokens."""
 
     EXACT = "exact"
-    """Every probe comes back to the byte."""
+    """The tokens of every probe render exactly its bytes."""
     INEXACT = "inexact"
-    """Some probe does not, and the engine is not told."""
+    """The tokens of some probe do not, and the engine does not know it."""
     GREEDY = "greedy"
     """The engine tokenizes by itself and forces nothing."""
 

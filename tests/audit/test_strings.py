@@ -1,6 +1,6 @@
-"""Suites of strings: what loads, what is refused; and the shipped strings and walks, judged twice.
+"""Suites of strings: which files load and which are refused; the shipped strings and walks.
 
-Once by the engine over single bytes, and once without any engine, by a regex on bytes.
+The shipped strings are judged by the engine over single bytes, and without it by a regex on bytes.
 """
 
 import json
@@ -27,7 +27,7 @@ BYTES = llguidance.LLTokenizer("byte")
 
 
 def a_grammar(**changes: Any) -> dict[str, Any]:
-    """A right entry; a change to None leaves the field out."""
+    """A valid entry with these changes. A field that is changed to None is left out."""
     entry: dict[str, Any] = {
         "id": "one",
         "grammar": {"lark": 'start: "a"'},
@@ -46,7 +46,7 @@ def write(folder: Path, *grammars: Any, **top: Any) -> Path:
 
 
 def refusal(path: Path, reader: Callable[[Path], object] = load_strings) -> str:
-    """The message; always one line that begins with the file."""
+    """The error message without the file's path. It must be one line that begins with the path."""
     with pytest.raises(SuiteError) as caught:
         reader(path)
     message = str(caught.value)
@@ -208,7 +208,7 @@ def judge(grammar: StringGrammar | Case) -> ByteGrammar:
 
 
 def byte_walks(grammar: Grammar, seed: int, n_walks: int, n_bytes: int) -> Iterator[bytes]:
-    """The texts that random walks through the mask came by and the grammar calls complete."""
+    """The complete texts that random walks through the mask pass."""
     draw, start = random.Random(seed), llguidance.LLMatcher(BYTES, grammar.engine_text()[1])
     for _ in range(n_walks):
         state, text = start.deep_copy(), bytearray()
@@ -226,7 +226,7 @@ def byte_walks(grammar: Grammar, seed: int, n_walks: int, n_bytes: int) -> Itera
 
 
 def near(texts: tuple[bytes, ...]) -> set[bytes]:
-    """Cut short, a byte less, a byte more, a byte changed."""
+    """Near misses: every beginning, and texts with one byte less, more or changed."""
     alphabet = [b" ", b"\n", b"\t", b"a", b"0", b".", b'"', b"\x00", b"\x80", b"\xe2\x96\x81"]
     found: set[bytes] = set()
     for text in texts:
@@ -277,12 +277,12 @@ def test_regex_and_grammar_say_the_same_of_other_texts(grammar: StringGrammar) -
 @pytest.mark.parametrize(
     ("grammar", "regex", "text", "by_engine"),
     [
-        # A lexeme takes all it can and never gives back, so the second part finds nothing left.
+        # A lexeme matches as much as it can and does not backtrack: nothing is left for the next.
         ('start: /[a-z]{1,3}/ "b"', r"[a-z]{1,3}b", "aab", False),
         ('start: /[a-z ]+/ " end"', r"[a-z ]+ end", "a end", False),
         ("start: /a*/ /a/", r"a*a", "aa", False),
         ('start: /( [a-z]+){1,3}/ /( ;)?/ "."', r"( [a-z]+){1,3}( ;)?\.", " a ;.", False),
-        # The i flag, \d, \w and \s are Unicode's: U+017F is an s, U+212A a k, U+0663 a digit.
+        # The i flag, \d, \w and \s follow Unicode: U+017F is an s, U+212A a k, U+0663 a digit.
         ('start: "yes"i', r"(?i:yes)", "ye\u017f", True),
         ('start: "k"i', r"(?i:k)", "\u212a", True),
         (r"start: /\d/", r"\d", "\u0663", True),
@@ -292,7 +292,7 @@ def test_regex_and_grammar_say_the_same_of_other_texts(grammar: StringGrammar) -
 def test_where_the_engine_and_re_mean_different_things(
     grammar: str, regex: str, text: str, by_engine: bool
 ) -> None:
-    """Known differences that the shipped strings keep clear of; a change of the engine shows."""
+    """Known differences, which the shipped strings avoid. If the engine changes, this fails."""
     oracle = ByteGrammar(Grammar("lark", grammar).engine_text()[1])
     assert oracle.match(text.encode()).complete is by_engine
     assert bool(re.fullmatch(regex.encode(), text.encode())) is not by_engine
@@ -309,7 +309,7 @@ def test_walks_begin_with_the_grammar_that_shows_the_bpe_defects() -> None:
 
 @pytest.mark.parametrize("case", WALKS.cases, ids=lambda case: case.id)
 def test_walks_are_accepted_by_the_checker(case: Case) -> None:
-    """Random byte walks; and of near misses the checker and the engine say the same."""
+    """The checker accepts random byte walks, and agrees with the engine on near misses."""
     oracle = judge(case)
     texts = tuple(byte_walks(case.grammar, seed=2, n_walks=20, n_bytes=250))
     assert texts

@@ -1,4 +1,4 @@
-"""The byte oracle: the sorted, pruned walk finds what brute force finds, and nothing else."""
+"""The byte oracle: the sorted, pruned walk finds exactly the tokens that brute force finds."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PREFIXES = st.sampled_from(
 
 
 def brute_force(grammar: ByteGrammar, pieces: list[bytes], prefix: bytes) -> list[int] | None:
-    """Every token asked by itself, each as one text from the grammar's start."""
+    """The legal ids: each token is tested alone, with the prefix, from the grammar's start."""
     if grammar.match(prefix).n_legal < len(prefix):
         return None
     whole = [prefix + piece for piece in pieces]
@@ -82,7 +82,7 @@ def test_pruned_walk_equals_brute_force(name: str, pieces: list[bytes], prefix: 
 
 
 def test_tokens_that_share_a_refused_beginning_are_tried_once() -> None:
-    """Else a state of 262,144 tokens would cost as many trials."""
+    """Otherwise one state would need a trial for each of 262,144 tokens."""
     tried: list[bytes] = []
 
     class Counting:
@@ -111,24 +111,24 @@ def test_ids_of_the_same_bytes_are_both_legal() -> None:
 
 
 def test_empty_pieces_are_never_legal() -> None:
-    """They would be allowed for ever (U-31)."""
+    """Otherwise they would be allowed in every state, endlessly (U-31)."""
     assert legal(COMPILED["anything"], [b"", b"a", b""]) == [1]
     assert legal(COMPILED["anything"], []) == []
 
 
 def test_token_that_begins_with_0xff_is_judged_as_raw_bytes() -> None:
-    """In an engine's table 0xFF marks a special token; here it is a byte like any other."""
+    """In an engine's table 0xFF marks a special token; here it is an ordinary byte."""
     raw = ByteGrammar(HEAD + '"a" | "b"')
     assert legal(raw, [b"\xff", b"\xffa", b"a"]) == [2]
     anything = COMPILED["anything"]
     assert legal(anything, [b"\xff", b"\xffa", b"a"]) == brute_force(
         anything, [b"\xff", b"\xffa", b"a"], b""
     )
-    assert legal(anything, [b"\xff"]) == [], "0xFF is no part of any character"
+    assert legal(anything, [b"\xff"]) == [], "0xFF is not part of any character"
 
 
 def test_only_the_other_half_of_a_character_may_follow_its_first(open_vocabulary: Open) -> None:
-    """U-24: after `F0 9F` an emoji's second half, and no letter."""
+    """U-24: after `F0 9F`, the second half of an emoji is legal and a letter is not."""
     pieces = [b"\xf0\x9f", b"\x98\x80", b"\x98", b"\x80", b"a", b"\x98\x80b"]
     emoji = ByteGrammar(HEAD + '"😀"')
     assert legal(emoji, pieces) == [0]
@@ -213,7 +213,7 @@ def test_grammar_that_compiles_has_no_error(grammar: ByteGrammar) -> None:
 
 
 def test_gemma_4_first_mask_of_no_space_is_the_oracles_both_ways(open_vocabulary: Open) -> None:
-    """24,791 tokens of 262,144, and `fixed` allows just these: neither unsound nor incomplete."""
+    """24,791 of 262,144 tokens are legal. `fixed` allows exactly these: none more, none less."""
     opened = open_vocabulary("gemma4")
     grammar = MASK_PROBES[0].grammar
     truth = TokenOracle(opened.vocabulary.rendered).legal(ByteGrammar(grammar), b"")
@@ -232,7 +232,7 @@ def test_gemma_4_first_mask_of_no_space_is_the_oracles_both_ways(open_vocabulary
 def test_a_language_that_died_lends_no_truths_to_another_at_its_address(
     open_vocabulary: Open,
 ) -> None:
-    """Judges remember by language: each of these is gone before the next one is made."""
+    """A judge caches by language. Each of these languages is gone before the next one is made."""
     opened = open_vocabulary("llama_spm")
     for letter in "abcdefghijklmnopqrstuvwxyz":
         [language] = [ByteGrammar(f'{HEAD}"{letter}"')]

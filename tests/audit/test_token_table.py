@@ -1,4 +1,4 @@
-"""The audit: every kind of damage, and counts that add up."""
+"""The audit of token tables: every kind of damage, and counts that add up."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_counts_add_up(open_vocabulary: Open, name: str, builder: str) -> None:
 
 
 def test_the_founding_figure_counts_emptied_tokens_too(open_vocabulary: Open) -> None:
-    """16,395 = 16,393 that lost their leading space and the two spaces that became nothing."""
+    """16,395 = 16,393 tokens that lost their leading space + 2 single spaces that became empty."""
     opened = open_vocabulary("llama_spm")
     table = opened.table("unfixed")
     wrong = list(token_table.wrong_tokens(opened.vocabulary, table))
@@ -118,7 +118,7 @@ def test_the_founding_figure_counts_emptied_tokens_too(open_vocabulary: Open) ->
 @steady
 @given(st.lists(st.tuples(st.integers(3, 31999), TEXTS), max_size=8, unique_by=lambda p: p[0]))
 def test_every_wrong_claim_has_its_row(known: Opened, changes: list[tuple[int, bytes]]) -> None:
-    """Identity is the id: as many rows as ids whose claim is another, be it of equal bytes."""
+    """A token is identified by its id: each id with a wrong claim has a row of its own."""
     table = known.table("fixed")
     claimed = [*table.claimed]
     for token, claim in changes:
@@ -187,9 +187,9 @@ def test_bad_tokens_of_a_first_mask(literal: bytes | None, token: bytes, bad: bo
 
 
 def test_first_mask_that_lacks_a_legal_token(known: Opened) -> None:
-    """`n_missing` is None, and not 0, where there was no time to look."""
+    """`n_missing` is None, and not 0, if the oracle's budget was spent."""
     fixed = known.table("fixed")
-    byte_h = known.vocabulary.texts.index(b"<0x68>")  # as legal as the letter's own token
+    byte_h = known.vocabulary.texts.index(b"<0x68>")  # legal, like the token of the letter h
     lost = replace(fixed, claimed=[b"" if i == byte_h else c for i, c in enumerate(fixed.claimed)])
     for table, missing in ((fixed, [0, 0]), (lost, [1, 1])):
         rows = token_table.mask_rows(known.vocabulary, table, known.engine, known.judge)
@@ -207,7 +207,7 @@ def marks(opened: Opened, table: TokenTable) -> dict[str, Any]:
 
 
 def test_token_entered_as_special_or_as_text_against_what_is_rendered(known: Opened) -> None:
-    """The bytes are right, so `n_wrong` counts neither."""
+    """The bytes of both tokens are right, so `n_wrong` does not count them."""
     fixed = known.table("fixed")
     assert marks(known, fixed)["found"] == set()
     text, control = 1000, known.vocabulary.eos

@@ -1,7 +1,7 @@
-"""Shards on a real Ray and as submitit's processes: one is killed, recovered, and nothing shows.
+"""Shards on a real Ray and as submitit's processes: one is killed and recovered.
 
-Nothing is left behind either, and nobody is called. `scripts/slurm_check.sh` does the same on a
-real Slurm.
+The tables are those of the plain run, no process is left, and no usage statistics are sent.
+`scripts/slurm_check.sh` does the same on a real Slurm.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MATRIX = ("audit.walks=2", "audit.strings_suite=null", "audit.references=[]")
 LAUNCHERS = {"ray": ["+hydra.launcher.ray.init.num_cpus=2"], "submitit_local": []}
 """With what each is told of this machine: two workers at once, or all four."""
 MARK = "BYTE_EXACT_TEST"
-"""Environment variable by which every process that a command starts is known."""
+"""Environment variable that marks every process that a command starts."""
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_killed_shard_is_named_and_recovered_and_the_tables_are_those_of_the_p
 
 
 def environment(process: int) -> dict[str, str]:
-    """What a process was given; empty for one that is gone or another user's."""
+    """The environment of a process; empty if it is gone or belongs to another user."""
     try:
         pairs = Path(f"/proc/{process}/environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
@@ -89,7 +89,7 @@ def environment(process: int) -> dict[str, str]:
 
 
 def left_behind(mark: Path) -> list[str]:
-    """The processes of the marked commands that still live, a moment after these have ended."""
+    """The processes of the marked commands that still run up to 10 s after these have ended."""
     found: list[str] = []
     for _ in range(100):
         every = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
@@ -102,7 +102,7 @@ def left_behind(mark: Path) -> list[str]:
 
 
 def _command(process: int) -> str:
-    """What a process was started as; empty for one that has died and waits for its parent."""
+    """The command line of a process; empty if it is gone or a zombie."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b" ").decode()
     except OSError:

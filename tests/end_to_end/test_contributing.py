@@ -1,7 +1,7 @@
-"""What CONTRIBUTING says of each kind of extension is enough: a toy of each is added and works.
+"""CONTRIBUTING is enough to add an extension: a toy of each kind is added and works.
 
-Every toy is added to a copy of the project by the files that CONTRIBUTING names for its kind, no
-more and no fewer, and then used by the real command.
+A toy is added to a copy of the project. It changes exactly the files that CONTRIBUTING names for
+its kind. Then the real command uses it.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ TEMPLATE = (
 
 
 class Copy:
-    """A copy of the project, and which of its files a toy has touched."""
+    """A copy of the project. It records which files a toy has touched."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -239,12 +239,12 @@ class Copy:
     def change(self, file: str, old: str, new: str) -> None:
         path = self.root / file
         text = path.read_text("utf-8")
-        assert text.count(old) == 1, f"{file} no longer has {old!r} once: take another place"
+        assert text.count(old) == 1, f"{file} must contain {old!r} exactly once: choose other text"
         path.write_text(text.replace(old, new), "utf-8")
         self._touched.add(file)
 
     def make(self, file: str, code: str) -> None:
-        """Write what a program of the copy prints into a file of it."""
+        """Run Python code in the copy, and write its output to a file of the copy."""
         (self.root / file).write_text(self._python("-c", code).stdout, "utf-8")
         self._touched.add(file)
 
@@ -257,7 +257,7 @@ class Copy:
         return pl.read_parquet(self.root / "results" / run / f"{name}.parquet")
 
     def touched_as_told(self, kind: str) -> None:
-        """The files touched are those that CONTRIBUTING names for the kind."""
+        """Assert that the touched files are exactly those that CONTRIBUTING names for the kind."""
         told = files_told()[kind]
         assert len(told) == len(self._touched), (told, self._touched)
         for pattern in told:
@@ -296,7 +296,7 @@ def test_the_table_names_every_kind() -> None:
 
 
 def test_a_setting(copy: Copy) -> None:
-    """Given in one place, read in one place: in the help, in the job, bounded, and in a table."""
+    """A setting is defined once and read once: it is in the help, has a bound, reaches a table."""
     copy.change(
         "pipeline/audit/settings.py",
         "    seed: int = 0\n",
@@ -360,7 +360,7 @@ def test_a_layout(copy: Copy) -> None:
 
 
 def test_a_target(copy: Copy) -> None:
-    """Its cells are judged as every other target's; where it stands is nowhere else asked."""
+    """Its cells are judged like those of other targets, and no other code depends on its name."""
     copy.add("pipeline/generation/targets/toy.py", TARGET)
     copy.add("conf/target/toy.yaml", "# a toy\nname: toy\n")
     copy.touched_as_told("target")
@@ -377,7 +377,7 @@ def test_a_target(copy: Copy) -> None:
 
 
 def test_a_table_column(copy: Copy) -> None:
-    """Older runs are read with the column empty."""
+    """A run fills the new column."""
     copy.change(
         "pipeline/results/tables/schemas.py",
         '        "made_by": _S,\n    },\n    "tokens"',

@@ -1,7 +1,7 @@
-"""The harness under test: each broken builder is detected by each suite that could see it.
+"""Tests of the harness itself: each broken builder is detected by each suite that can see it.
 
-`BLIND` is the whole expectation: a suite detects a broken builder unless it stands there, with the
-reason. Both directions are asserted, so that what the table says stays true.
+`BLIND` lists every exception: the pairs of builder and suite that are not detected, with the
+reason. Both directions are asserted: all other pairs are detected, and these are not.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ NOTHING_TO_BREAK = {
 
 _BYTES_RIGHT = "it compares claimed bytes, which are right here"
 _NOT_THE_TABLE = "tokens come from llama_tokenize and are judged by true bytes: no claim is used"
-_SAME_TEXT = "every probe is spelt by other ids, or by llama_tokenize itself"
-_NO_MASK = "it asks for no mask"
-_MASK_RIGHT = "the masks are right: less is forced, and nothing that is legal is lost"
-_A_WAY_LEFT = "a model goes on by the tokens that are left"
-_NOT_FREE = "free text forces nothing and is never spelt by the tokenization"
-_ALL_MARKED = "every token of this vocabulary that is no text is marked, whatever it claims"
+_SAME_TEXT = "every probe is tokenized to other ids, or by llama_tokenize itself"
+_NO_MASK = "it computes no mask"
+_MASK_RIGHT = "the masks are right: less is forced, and no legal token is missing"
+_A_WAY_LEFT = "the model continues with the tokens that are left"
+_NOT_FREE = "free text forces nothing, so the tokenization is not used"
+_ALL_MARKED = "every token of this vocabulary that is not text is marked; its claim is not used"
 _NOT_MET = "its one token is in none of these texts"
 
 BLIND: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
@@ -50,7 +50,7 @@ BLIND: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
     ("keeps_first_duplicate", "specials"): (BOTH, "byte tokens come first and are kept"),
     ("strips_one_space", "exactness"): (BPE, _NOT_THE_TABLE),
     ("strips_one_space", "specials"): (BPE, _ALL_MARKED),
-    ("strips_one_tokens_space", "exactness"): (BOTH, "no probe is spelt by its one token"),
+    ("strips_one_tokens_space", "exactness"): (BOTH, "no probe uses its one token"),
     ("strips_one_tokens_space", "position_0"): (BPE, "the token is four spaces, still illegal"),
     ("strips_one_tokens_space", "specials"): (BOTH, "the token is plain text"),
     ("shifts_ids", "exactness"): (BPE, _NOT_THE_TABLE),
@@ -61,11 +61,11 @@ BLIND: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
     ("no_end", "position_0"): (BOTH, "no text of its grammars is complete there"),
     ("no_end", "specials"): (BOTH, "it looks for an end inside text, where none belongs"),
     ("text_marked_special", "exactness"): (BOTH, _SAME_TEXT),
-    ("text_marked_special", "position_0"): (SPM, "its one token is of capitals"),
-    ("text_marked_special", "specials"): (BOTH, "plain text by its attribute has no row"),
+    ("text_marked_special", "position_0"): (SPM, "its one token has capital letters"),
+    ("text_marked_special", "specials"): (BOTH, "tokens typed as plain text have no row"),
     ("text_marked_special", "strings"): (BPE, _NOT_MET),
     ("forgets_the_marker", "exactness"): (BPE, _NOT_THE_TABLE),
-    ("forgets_the_marker", "position_0"): (BOTH, "its grammars begin no name of a special token"),
+    ("forgets_the_marker", "position_0"): (BOTH, "no special token's name fits its grammars"),
     ("forgets_the_marker", "strings"): (BOTH, "spellings use no token that renders nothing"),
     ("greedy_but_claims_exact", "token_table"): (BOTH, _BYTES_RIGHT),
     ("greedy_but_claims_exact", "position_0"): (BOTH, _MASK_RIGHT),
@@ -78,11 +78,11 @@ BLIND: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
     ("crashes_on_mask", "token_table"): (BOTH, _BYTES_RIGHT),
     ("crashes_on_mask", "exactness"): (BOTH, _NO_MASK),
     ("crashes_on_mask", "specials"): (BPE, "none of its tokens may be allowed, and none is"),
-    ("crashes_on_mask", "laws"): (BOTH, "they are about tables, and this one is right"),
+    ("crashes_on_mask", "laws"): (BOTH, "the laws check tables, and this one is right"),
     ("cuts_at_32_bytes", "exactness"): (BOTH, _NOT_THE_TABLE),
     ("cuts_at_32_bytes", "position_0"): (BOTH, "no token of its grammars is that long"),
     ("cuts_at_32_bytes", "specials"): (BOTH, "the longest name of a special token has 30 bytes"),
-    ("cuts_at_32_bytes", "strings"): (BOTH, "no string has so long a token"),
+    ("cuts_at_32_bytes", "strings"): (BOTH, "no string has such a long token"),
     **{
         (name, suite): (BOTH, reason)
         for suite in GENERATION
@@ -93,7 +93,7 @@ BLIND: dict[tuple[str, str], tuple[tuple[str, ...], str]] = {
             "text_marked_special": _A_WAY_LEFT,
             "forgets_the_marker": "no case leaves the model free to write a special token's name",
             "greedy_but_claims_exact": _MASK_RIGHT,
-            "cuts_at_32_bytes": "no case has room for so long a token",
+            "cuts_at_32_bytes": "no case has room for such a long token",
         }.items()
     },
 }
@@ -142,9 +142,9 @@ def test_fixed_is_clean_on_llama_spm(detector: Callable[[str], Detector]) -> Non
 def test_fixed_on_llama_bpe_is_clean_but_for_what_llama_tokenize_does(
     detector: Callable[[str], Detector],
 ) -> None:
-    """Its tokenization parses specials, and its literals that begin with one's name force its id.
+    """`llama_tokenize` parses specials: a literal that begins with a special's name forces its id.
 
-    Bytes that are no UTF-8 do not come back from it either.
+    It also does not preserve bytes that are not UTF-8.
     """
     one = detector("llama_bpe")
     fixed = dict(one.fixed)

@@ -1,9 +1,9 @@
-"""Fidelity: the builder `unfixed` in process is what a released llama.cpp server does, to the byte.
+"""Fidelity: the builder `unfixed` in process gives the same bytes as a released llama.cpp server.
 
-The same GGUF, the same prompt ids, greedy decoding; on one side our emulation of the bridge, on
-the other the real bridge in the server of the xllamacpp wheel, over HTTP. What is compared is the
-rendered text up to the token limit, through the loss of the constraint and all that the model
-rambles after it.
+Both sides use the same GGUF, the same prompt ids and greedy decoding. One side is our emulation of
+the bridge; the other is the real bridge in the server of the xllamacpp wheel, over HTTP. The
+rendered texts are compared up to the token limit. This includes the text that the model generates
+after the constraint is lost.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ pytest.importorskip("xllamacpp", reason="pip install -c constraints.txt -e '.[se
 TOKENIZERS = ("mistral_v1", "llama_spm", "llama_bpe", "phi3")
 KEY = ["tokenizer", "suite", "case"]
 LOST = {"mistral_v1": 27, "llama_spm": 29, "phi3": 29, "llama_bpe": 2}
-"""In how many of the 40 cases the released server loses the constraint and goes on."""
+"""Number of the 40 cases in which the released server loses the constraint and continues."""
 TIE = 0.01
-"""A difference of logits that rounding can turn round; a position has them from -13 to 12."""
+"""Largest difference of two logits whose order rounding can change; logits are from -13 to 12."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 @pytest.fixture(scope="module")
 def pairs(run: Finished) -> pl.DataFrame:
-    """One row a case: ours, and with `_server` the server's."""
+    """One row for each case: our columns, and the server's with the suffix `_server`."""
     cells = run.table("cells")
     ids = run.table("steps").group_by("cell_key").agg(pl.col("token").sort_by("step"))
     cells = cells.join(ids, on="cell_key", how="left")
@@ -65,10 +65,10 @@ def cases(pairs: pl.DataFrame, tokenizer: str, *suites: str) -> list[dict[str, A
 def test_fidelity_of_literals_and_skeletons_to_the_byte(
     pairs: pl.DataFrame, tokenizer: str
 ) -> None:
-    """The same text, all 64 tokens of it, but for ties of rounding.
+    """All 64 tokens of the text are the same, except where rounding breaks a tie differently.
 
-    How many there are is the processor's: one where the two builds of llama.cpp round alike, three
-    of 28 where one of them has AMX.
+    The number of such cases depends on the processor: one of 28 if the two builds of llama.cpp
+    round alike, three if one of them uses AMX.
     """
     there = cases(pairs, tokenizer, "forced_literal", "half_free")
     assert len(there) == 28
@@ -77,16 +77,21 @@ def test_fidelity_of_literals_and_skeletons_to_the_byte(
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_fidelity_of_enums_but_for_a_tie(pairs: pl.DataFrame, tokenizer: str) -> None:
-    """`enum/cjk` parts on llama_spm and phi3, one vocabulary, long after both lost it alike."""
+    """The texts of `enum/cjk` differ on llama_spm and phi3, which have one vocabulary.
+
+    Both sides lost the constraint at the same step, long before the difference.
+    """
     there = cases(pairs, tokenizer, "enum")
     assert len(there) == 12
     assert sum(parted(case) for case in there) < 3
 
 
 def parted(case: dict[str, Any]) -> bool:
-    """Whether the two texts part: only at a step behind the loss on both sides, where nothing but
-    the logits decides, and every token of the server from there on is our likeliest too, but for
-    rounding."""
+    """Whether the two texts differ. Asserts that only rounding can be the cause.
+
+    The first difference must be after the loss of the constraint, where only the logits decide.
+    From there, each token of the server must have our largest logit, within `TIE`.
+    """
     assert case["prompt_ids"] == case["prompt_ids_server"]
     both = zip(case["token"], case["token_server"], strict=True)
     step = next((i for i, (ours, theirs) in enumerate(both) if ours != theirs), None)
@@ -100,7 +105,7 @@ def parted(case: dict[str, Any]) -> bool:
 
 
 def shortfalls(tokenizer: str, prompt: list[int], tokens: list[int]) -> list[float]:
-    """How far the logit of each of these tokens is below the largest at its place."""
+    """The difference between the largest logit and the logit of each of these tokens, by step."""
     file = forge.forged(vocabulary_file(tokenizer), 0, source.cache_dir())
     llama.start()
     ids = [*prompt, *tokens]
@@ -116,7 +121,7 @@ def shortfalls(tokenizer: str, prompt: list[int], tokens: list[int]) -> list[flo
 def test_fidelity_goes_through_the_loss_of_the_constraint(
     pairs: pl.DataFrame, tokenizer: str
 ) -> None:
-    """The server's own log says in which cases it lost it: the same as ours, one error each."""
+    """The server's log shows the cases that lost the constraint: the same as ours, same errors."""
     there = cases(pairs, tokenizer, "forced_literal", "half_free", "enum")
     lost = {f"{c['suite']}/{c['case']}" for c in there if c["n_engine_errors_server"]}
     assert lost == {f"{c['suite']}/{c['case']}" for c in there if c["n_engine_errors"]}
@@ -131,8 +136,10 @@ def test_fidelity_goes_through_the_loss_of_the_constraint(
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_fidelity_of_the_sentinels(pairs: pl.DataFrame, tokenizer: str) -> None:
-    """What does not compile, what has no text and what no one would write: judged from outside,
-    without a step, as from within."""
+    """Grammars that do not compile, have no text or are unusual have the same verdict and output.
+
+    The server gives no steps; it is judged by its output.
+    """
     there = cases(pairs, tokenizer, "sentinel")
     assert len(there) == 5
     for case in there:
@@ -141,7 +148,7 @@ def test_fidelity_of_the_sentinels(pairs: pl.DataFrame, tokenizer: str) -> None:
 
 
 def test_fidelity_is_shown_by_compare(run: Finished, pairs: pl.DataFrame) -> None:
-    """A builder in process and a build of a server are paired by naming the two."""
+    """`compare` pairs a builder in process with a build of a server if both are named."""
     comparison = compare(side(run.folder, "unfixed"), side(run.folder, "xllamacpp"))
     assert comparison.cells.height == 180
     assert comparison.cells["change"].is_in(["still_passing", "still_failing"]).all()

@@ -34,7 +34,7 @@ engine = field_cases.engine
 
 
 def spelt_in_sentencepiece() -> Vocabulary:
-    """256 byte tokens, `▁the`, `cat`, `▁` and `</s>`, as U-01 has them."""
+    """The vocabulary of U-01: 256 byte tokens, `▁the`, `cat`, `▁` and `</s>`."""
     texts = [b"<0x%02X>" % byte for byte in range(256)]
     texts += ["▁the".encode(), b"cat", META_SPACE, b"</s>"]
     attrs = dict.fromkeys(range(256), Attr.BYTE) | {259: Attr.CONTROL}
@@ -44,11 +44,11 @@ def spelt_in_sentencepiece() -> Vocabulary:
 def test_u01_raw_sentencepiece_spelling_is_no_bytes(engine: Llguidance) -> None:
     """LiteRT-LM #3510: the table holds the six letters `<0x20>` and U+2581 in place of a space.
 
-    Nothing in it is a space then, and text that needs one never comes. All 256 byte tokens and
-    both tokens with U+2581 are wrong before anything is decoded.
+    So no token of the table is a space, and text with a space cannot be generated. All 256 byte
+    tokens and both tokens with U+2581 are wrong before anything is decoded.
 
-    In reality the first mask depends on the tokenization: where it gives what it can (`cat`
-    alone), the mask allows just that and consuming it is refused; greedily, the mask fails.
+    In reality the first mask depends on the tokenization. If it gives `cat` alone, the mask allows
+    only `cat`, which is refused when it is consumed. With a greedy tokenization the mask fails.
     """
     vocabulary = spelt_in_sentencepiece()
     assert wrong(vocabulary, vocabulary.texts) == dict.fromkeys([*range(257), 258], "other")
@@ -79,17 +79,17 @@ def test_u02_detokenizing_one_id_loses_its_space(
 ) -> None:
     """llama.cpp's `common/llguidance.cpp`; tokenizers #1141, transformers #28776, litgpt PR 2326.
 
-    Each id is decoded as if it were the first of a text, so ` techs` is entered as `techs`.
+    Each id is decoded as if it were at the start of a text, so ` techs` is entered as `techs`.
     """
     vocabulary = open_vocabulary(name).vocabulary
     assert len(wrong(vocabulary, open_vocabulary(name).table("unfixed").claimed)) == n_wrong
 
 
 def test_u02_lost_spaces_corrupt_the_text_or_lose_the_constraint(open_vocabulary: Open) -> None:
-    """Free letters come out with spaces in them, unnoticed; a literal is refused at its start.
+    """Free letters are generated with spaces and without an error. A literal is refused at once.
 
-    In reality `hello world` is first *unsound*: the one token allowed is ` hello`. That it is
-    then refused shows one step later, as the bridge meets it.
+    In reality the first mask of `hello world` is *unsound*: it allows only ` hello`. The bridge
+    sees the refusal one step later.
     """
     bench = bench_of(open_vocabulary("llama_spm"), "unfixed")
     letters, literal = "start: /[a-z]{3,6}!/", 'start: "hello world"'
@@ -106,7 +106,7 @@ def test_u02_lost_spaces_corrupt_the_text_or_lose_the_constraint(open_vocabulary
 
 
 def after_a_zero(opened: Opened) -> TokenTable:
-    """lm-format-enforcer's way: decode `0` and the token, cut the `0` off, all of it as text."""
+    """The table of lm-format-enforcer: decode `0` and the token as text, then remove the `0`."""
     vocab = opened.model.vocab
     zero = opened.vocabulary.rendered.index(b"0")
     head = vocab.detokenize([zero], special=False)
@@ -120,9 +120,9 @@ def after_a_zero(opened: Opened) -> TokenTable:
 def test_u03_bytes_of_a_token_depend_on_its_neighbours(open_vocabulary: Open) -> None:
     """llama-cpp-python PR 1375, #929, #1531; lm-format-enforcer #92: `{"` has two decodings.
 
-    Alone, a token that begins with a space loses it; after BOS and after `0` it keeps it. The
-    builder of lm-format-enforcer therefore decodes after `0`, which keeps every space, and then
-    turns every token that is no UTF-8 into U+FFFD: 128 byte tokens of Llama's vocabulary.
+    A token that begins with a space loses it if it is decoded alone, and keeps it after BOS and
+    after `0`. The builder of lm-format-enforcer therefore decodes after `0`, which keeps every
+    space. But every token that is not UTF-8 becomes U+FFFD: 128 byte tokens of Llama's vocabulary.
     """
     opened = open_vocabulary("llama_spm")
     vocabulary, vocab = opened.vocabulary, opened.model.vocab
@@ -147,10 +147,10 @@ def test_u03_bytes_of_a_token_depend_on_its_neighbours(open_vocabulary: Open) ->
 def test_u04_a_real_replacement_character_is_no_failed_half(
     engine: Llguidance, tmp_path: Path
 ) -> None:
-    """outlines #820 and PR 892: a token of a space and half a character stops the build.
+    """outlines #820 and PR 892: a token of a space and half a character aborts the build.
 
-    `20 E2 96` is a true half, `20 EF BF BD` a real U+FFFD. Through text the half becomes the
-    other, and only the half is wrong. As bytes both stay, in a table that `audit` can show.
+    `20 E2 96` ends in half a character; `20 EF BF BD` ends in a real U+FFFD. If tokens are decoded
+    to text, the first becomes the second, and only the first is wrong. As bytes both are kept.
     """
     half, real = b" \xe2\x96", b" " + REPLACEMENT
     spelling = {byte: char for char, byte in exactly_gpt2().items()}
@@ -192,19 +192,19 @@ def exactly_gpt2() -> dict[str, int]:
     ],
 )
 def test_u04_tokens_that_are_no_utf_8(open_vocabulary: Open, name: str, n_halves: int) -> None:
-    """Each of them is a wrong row under a builder that goes through text."""
+    """Each of them is a wrong row for a builder that decodes tokens to text."""
     vocabulary = open_vocabulary(name).vocabulary
     assert len(wrong(vocabulary, through_text(vocabulary.true_bytes))) == n_halves
 
 
 def last_of_each_text(claims: Sequence[bytes]) -> list[bytes]:
-    """outlines' `vocabulary[piece] = i`: all ids of a text but the last have nothing."""
+    """The claims of outlines' `vocabulary[piece] = i`: only the last id of a text has its bytes."""
     last = {claim: token for token, claim in enumerate(claims)}
     return [claim if last[claim] == token else b"" for token, claim in enumerate(claims)]
 
 
 def test_u05_several_ids_of_the_same_bytes_are_all_allowed(engine: Llguidance) -> None:
-    """outlines #1830: a dict by text keeps one id of each; thousands become unreachable."""
+    """outlines #1830: a dict keyed by text keeps one id of each; thousands are unreachable."""
     vocabulary = made_of([*BYTES, b"yes", b"yes", b"no", b"</s>"], {259: Attr.CONTROL}, ends=[259])
     case = "start: /(yes|no)/"
     whole = Bench(vocabulary, table_of(vocabulary), engine)
@@ -229,7 +229,7 @@ def test_u05_several_ids_of_the_same_bytes_are_all_allowed(engine: Llguidance) -
 def test_u05_ids_that_share_their_bytes_in_real_vocabularies(
     open_vocabulary: Open, name: str, n_shared: int
 ) -> None:
-    """Llama's `A` is id 29909, and also the byte token 68; a mask has to allow both."""
+    """Llama's `A` is id 29909 and also byte token 68. A mask must allow both."""
     vocabulary = open_vocabulary(name).vocabulary
     times = Counter(piece for piece in vocabulary.true_bytes if piece)
     assert sum(n for n in times.values() if n > 1) == n_shared
@@ -239,18 +239,18 @@ def test_u05_ids_that_share_their_bytes_in_real_vocabularies(
 
 
 def toy_tekken() -> Vocabulary:
-    """1000 specials, then the ranks `E2 80`, `E2 81`, `80 A6` and `"`: ids are ranks + 1000."""
+    """1000 specials, then ranks `E2 80`, `E2 81`, `80 A6`, `"` and `A6`: the id is rank + 1000."""
     named = [b"<SPECIAL_%d>" % i for i in range(1000)]
     attrs = dict.fromkeys(range(1000), Attr.CONTROL)
     return made_of([*named, b"\xe2\x80", b"\xe2\x81", b"\x80\xa6", b'"', b"\xa6"], attrs, ends=[2])
 
 
 def test_u06_byte_ranks_collapse_through_text(engine: Llguidance) -> None:
-    """sglang PR 35215, keras-hub PR 2692: Tekken's ranks, keyed by text, run into each other.
+    """sglang PR 35215, keras-hub PR 2692: several of Tekken's ranks have the same text.
 
-    Three of them become U+FFFD, and a fourth two of it. A text that needs them has no token
-    then: the mask fails, and a runtime that goes on without it has dropped the constraint.
-    Without the offset of the specials, every id is another's.
+    Three of them become U+FFFD, and a fourth becomes two U+FFFD. No token is then left for a text
+    that needs them: the mask fails, and a runtime that continues has lost the constraint. If the
+    offset of the specials is missing, every id has the bytes of another.
     """
     vocabulary = toy_tekken()
     literal = 'start: "\\"…\\""'
@@ -272,11 +272,12 @@ def test_u06_byte_ranks_collapse_through_text(engine: Llguidance) -> None:
 def test_u07_rwkv_high_bytes_stay_apart(engine: Llguidance, tmp_path: Path) -> None:
     r"""vllm PR 46269, llama.cpp PR 8980: 128 byte tokens of RWKV share the text U+FFFD.
 
-    The GGUF spells a token as Python writes bytes; an escape is undone once. `test_vocabulary`
-    has the whole alphabet of a forged file; here it is masked.
+    The GGUF spells a token like a bytes literal of Python; the escapes are decoded once.
+    `test_vocabulary` tests the whole alphabet of such a file; here its masks are tested.
 
-    In reality the lost bytes are an *empty* mask, which the engine reports as its own failure:
-    a runtime either stops or goes on unconstrained, and `dead_end` (no failure) is not met.
+    In reality the lost bytes give an *empty* mask, which the engine reports as a failure. A
+    runtime either stops or continues without the constraint. So `dead_end`, an empty mask without
+    a failure, does not occur.
     """
     rows = [(b"\x80", r"\x80"), (b"\n", r"\n"), (b"'", r"\'"), (b" a", " a")]
     texts = [spelt for _, spelt in rows]
@@ -299,7 +300,7 @@ def test_u07_rwkv_high_bytes_stay_apart(engine: Llguidance, tmp_path: Path) -> N
 
 
 WORDPIECE = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "▁[1]", "[1]", "▁a", "b"]
-"""As a GGUF spells `[PAD] [UNK] [CLS] [SEP] [1] ##[1] a ##b`: a word's start has the U+2581."""
+"""`[PAD] [UNK] [CLS] [SEP] [1] ##[1] a ##b` as a GGUF spells them: U+2581 marks a word's start."""
 
 
 def wordpiece(out: Path, tokens: Sequence[str], *, unknown: bool = True) -> Path:
@@ -311,7 +312,7 @@ def wordpiece(out: Path, tokens: Sequence[str], *, unknown: bool = True) -> Path
 
 
 def test_u08_wordpiece_start_and_continuation_stay_different(tmp_path: Path) -> None:
-    """llama.cpp PR 18500: with `##` cut off and nothing put in its place, two tokens are one."""
+    """llama.cpp PR 18500: if `##` is removed and not replaced, two tokens have the same text."""
     with opened_file(wordpiece(tmp_path / "phantom.gguf", WORDPIECE)) as opened:
         assert opened.vocabulary.true_bytes[4:] == [b" [1]", b"[1]", b" a", b"b"]
         bench = bench_of(opened, "fixed")
@@ -322,7 +323,7 @@ def test_u08_wordpiece_start_and_continuation_stay_different(tmp_path: Path) -> 
 
 
 def test_u08_duplicate_text_aborts_its_worker_and_no_other(tmp_path: Path) -> None:
-    """Converted without the phantom space, `[1]` stands twice, and llama.cpp aborts on it."""
+    """If it is converted without the phantom space, `[1]` is there twice, and llama.cpp aborts."""
     bad = wordpiece(tmp_path / "stripped.gguf", [text.lstrip("▁") for text in WORDPIECE])
     good = wordpiece(tmp_path / "phantom.gguf", WORDPIECE)
     found = audited(tmp_path, bad, good)
@@ -332,15 +333,15 @@ def test_u08_duplicate_text_aborts_its_worker_and_no_other(tmp_path: Path) -> No
 
 
 def test_u08_the_duplicate_text_is_named(tmp_path: Path) -> None:
-    """The report at load that the case asks for: which text stands twice."""
+    """The case asks for this report at load: the reason names the duplicate text."""
     bad = wordpiece(tmp_path / "stripped.gguf", [text.lstrip("▁") for text in WORDPIECE])
     assert "[1]" in str(audited(tmp_path, bad)["stripped"]["reason"])
 
 
 def test_u08_a_vocabulary_without_an_unknown_token_is_built(tmp_path: Path) -> None:
-    """WordPiece without an unknown token gives the id -1 for what it cannot spell.
+    """WordPiece without an unknown token gives the id -1 for text that it cannot spell.
 
-    Found on the way: a probe that comes back with an id of no token is inexact, and no crash.
+    A probe whose ids include an id of no token is inexact; it does not cause a crash.
     """
     with opened_file(wordpiece(tmp_path / "none.gguf", WORDPIECE, unknown=False)) as opened:
         assert opened.table("fixed").tokenize_mode == "greedy"

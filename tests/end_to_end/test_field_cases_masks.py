@@ -41,7 +41,7 @@ engine = field_cases.engine
 
 
 def test_u21_only_the_canonical_split_is_incomplete_by_design(engine: Llguidance) -> None:
-    """guidance #1352: of `test` only the longest token is allowed. Forced, and no violation."""
+    """guidance #1352: for `test` only the longest token is allowed. It is forced: no violation."""
     pieces = [b"t", b"te", b"tes", b"test", b"t", b"e", b"s", b"</s>"]
     vocabulary = made_of(pieces, {7: Attr.CONTROL}, ends=[7])
     tokenize = longest_first(pieces[:-1])
@@ -55,7 +55,7 @@ def test_u21_only_the_canonical_split_is_incomplete_by_design(engine: Llguidance
 
 
 def test_u21_two_equal_ids_of_a_forced_text(engine: Llguidance) -> None:
-    """Fixed `yes`: one of two equal ids is allowed; with a choice, all that begin it are."""
+    """For the literal `yes`, one of two equal ids is allowed. For a choice, all legal ids are."""
     pieces = [*BYTES, b"yes", b"yes", b"no", b"</s>"]
     vocabulary = made_of(pieces, {259: Attr.CONTROL}, ends=[259])
     table = table_of(vocabulary, tokenize=longest_first(pieces[:-1]))
@@ -66,20 +66,20 @@ def test_u21_two_equal_ids_of_a_forced_text(engine: Llguidance) -> None:
     assert bench.state("start: /(yes|no)/").verdict is MaskVerdict.EXACT
 
 
-# U-22, as far as other tests have it: merges removed, scores too short, cut in half and wrong
-# magic are refused (test_supervise.test_refused_file_is_a_message_and_no_death); duplicate token
-# text (test_crash_becomes_a_row_and_the_sweep_goes_on); token types removed, an end id that is
-# none, an empty token text (test_silent_damage_loads_and_shows_in_the_rows, and
-# test_vocabulary.test_silent_damage_is_in_the_true_bytes).
+# Other tests have the rest of U-22. Refused files: merges removed, scores too short, a file cut in
+# half, wrong magic (test_supervise.test_refused_file_is_a_message_and_no_death). Duplicate token
+# text: test_crash_becomes_a_row_and_the_sweep_goes_on. Token types removed, an invalid end id, an
+# empty token text: test_silent_damage_loads_and_shows_in_the_rows, and
+# test_vocabulary.test_silent_damage_is_in_the_true_bytes.
 
 
 def test_u22_the_other_rows_of_faulty_metadata(tmp_path: Path) -> None:
     """ollama #10930, #7038; unsloth #1947, #1062; 1bit-MONSTER #1606; llama.cpp #3732 and others.
 
-    One sweep over the faults: each has its own row and the sound file its own.
+    One sweep over the faulty files and a sound one: each file has its own row.
 
-    In reality removed scores leave no trace but the vocabulary's hash: every token reads the
-    same, and only the tokenization, which goes by the scores, is another.
+    In reality removed scores change only the vocabulary's hash. The bytes of every token are the
+    same; only the tokenization, which uses the scores, is different.
     """
     spm, bpe = vocabulary_file("llama_spm"), vocabulary_file("gpt2")
     pre, types = "tokenizer.ggml.pre", faults.TYPES
@@ -114,10 +114,10 @@ def short_types(key: str) -> bytes:
 
 
 def test_u22_wrong_model_key_crashes_at_the_first_tokenization(tmp_path: Path) -> None:
-    """A byte-level vocabulary under SentencePiece's name loads, and aborts when it must tokenize.
+    """A byte-level vocabulary that is named SentencePiece loads, and aborts when it tokenizes.
 
-    In reality an audit under `fixed` survives it: what may die is tried in a child. Generation
-    has a prompt to tokenize, and its worker dies of it; the run goes on.
+    In reality an audit under `fixed` survives: calls that may crash run in a child process.
+    Generation has to tokenize a prompt, so its worker crashes; the run continues.
     """
     model = "tokenizer.ggml.model"
     changes = {model: gguf.text(model, "llama")}
@@ -140,8 +140,8 @@ def test_u22_wrong_model_key_crashes_at_the_first_tokenization(tmp_path: Path) -
 def test_u23_padding_ids_are_never_allowed(engine: Llguidance, n_vocab: int) -> None:
     """mlc-llm PR 2651, xgrammar PR 11, transformers-CFG PR 126: ids beyond the last token.
 
-    A mask has ceil(n_vocab / 32) words; no padding id is in it. A builder that gives padding a
-    name as text lets it in, and that is unsound.
+    A mask has ceil(n_vocab / 32) words; no padding id is allowed in it. If a builder enters the
+    name of a padding id as text, the mask allows that id, and is unsound.
     """
     pieces = [*BYTES, b"<unk>", b"</s>"]
     padded = [*pieces, *[b""] * (n_vocab - len(pieces))]
@@ -165,10 +165,10 @@ def test_u23_padding_ids_are_never_allowed(engine: Llguidance, n_vocab: int) -> 
 
 
 def test_u23_a_table_shorter_than_the_vocabulary(engine: Llguidance) -> None:
-    """A wrapper that ignores `n_vocab` gives a mask of 36 bytes where 40 are needed.
+    """A wrapper that ignores `n_vocab` gives a mask of 36 bytes; 40 are needed.
 
-    The words of a mask are counted before it is used, by the table's own length; that the table
-    has an entry for each id is a law (`laws.one_entry_per_id`).
+    The size of a mask follows from the table's length and is checked before the mask is used. A law
+    (`laws.one_entry_per_id`) checks that the table has an entry for each id.
     """
     vocabulary = made_of([*BYTES, b"<unk>", b"</s>", *[b""] * 62], {257: Attr.CONTROL}, ends=[257])
     short = TokenTable(vocabulary.true_bytes[:258], [False] * 258, 257, None, "greedy")
@@ -182,10 +182,10 @@ def test_u23_a_table_shorter_than_the_vocabulary(engine: Llguidance) -> None:
 
 
 def test_u23_phi3_has_empty_pieces_that_no_mask_allows(open_vocabulary: Open) -> None:
-    """53 ids of Phi-3 that are no control tokens have nothing in them.
+    """53 ids of Phi-3 are not control tokens and have no rendered bytes.
 
-    In reality they are the padding and more, typed UNKNOWN, which llama.cpp does not render; each
-    has a text, goes in as a special token, and so is in no mask of free text.
+    In reality they are padding and some others, typed UNKNOWN. llama.cpp does not render these.
+    Each has a text and is entered as a special token, so no mask of free text allows it.
     """
     opened = open_vocabulary("phi3")
     vocabulary = opened.vocabulary
@@ -218,9 +218,9 @@ HALVES = [b"\xf0\x9f", b"\x98\x80", b"\x98", b"\x80", b"a", b"x", b'"', b"</s>"]
 def test_u24_after_half_a_character_only_its_other_half(
     engine: Llguidance, grammar: str, taken: list[int], allowed: list[bytes]
 ) -> None:
-    """llama.cpp #2501, PR 2553; outlines #725; TensorSharp PR 129: after a half, anything goes.
+    """llama.cpp #2501, PR 2553; outlines #725; TensorSharp PR 129: after a half, all was allowed.
 
-    `test_oracle` has the same of the byte oracle; here the engine's mask at each half is exact.
+    `test_token_oracle` tests the byte oracle. Here the engine's mask after each half is exact.
     """
     vocabulary = made_of(HALVES, {7: Attr.CONTROL}, ends=[7])
     bench = Bench(vocabulary, table_of(vocabulary), engine)
@@ -317,11 +317,12 @@ def test_u25_escapes_in_enum_const_and_pattern(
 ) -> None:
     """xgrammar PR 626; llama.cpp #27580, #27397, #27597; lm-format-enforcer #183; imp #1563 …
 
-    Two columns: what the grammar accepts, and what a validator makes of the parsed value.
-    Accepted and invalid would be a corruption; refused and valid is over-constrained, a note.
+    Two columns: whether the grammar accepts the text, and whether a validator accepts the parsed
+    value. An accepted invalid text would be a corruption. A refused valid text is only a note: the
+    grammar is over-constrained.
 
-    In reality llguidance takes one escaped form besides the plain one: a control character as
-    `\\u000a` or as `\\n`. Letters have one spelling.
+    In reality llguidance accepts a second spelling for control characters only: `\\u000a` and
+    `\\n`. Letters have one spelling.
     """
     written = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
     kind, source = schema_case(written, Json(schema)).grammar.engine_text()
@@ -339,7 +340,7 @@ def test_u25_escapes_in_enum_const_and_pattern(
 
 
 def test_u25_what_is_not_expressible_is_refused_with_a_reason() -> None:
-    """Look-ahead, `not`, an unknown `format`, a broken `$ref`: compile errors, not silence."""
+    """Look-ahead, `not`, an unknown `format` and a broken `$ref` are compile errors."""
     for schema in (
         {"type": "string", "pattern": "(?=a)a"},
         {"not": {"type": "string"}},

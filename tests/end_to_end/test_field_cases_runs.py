@@ -1,4 +1,4 @@
-"""Field cases that are about runs and their tables: U-30, U-32, U-33, U-34."""
+"""Field cases on runs and their tables: U-30, U-32, U-33, U-34."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from support.workers import job
 
 
 def test_u30_cut_at_the_token_limit_is_neither_right_nor_wrong(tmp_path: Path) -> None:
-    """mastra #24442, TanStack/ai #1426, vllm PR 14567: also where the text happens to parse.
+    """mastra #24442, TanStack/ai #1426, vllm PR 14567: also if the text happens to parse.
 
-    `123` for an integer and `{"a":[1,2` for an object, both at the limit: a third bucket, and the
-    counts say out of how many.
+    `123` for an integer and `{"a":[1,2` for an object both reach the limit. They have a verdict of
+    their own, and the counts show the total.
     """
     vocabulary = faults.tiny_spm(tmp_path / "plain.gguf", byte_tokens=True)
     at = {chr(byte): 3 + byte for byte in range(256)}  # the byte tokens, after the three specials
@@ -53,14 +53,14 @@ def test_u30_cut_at_the_token_limit_is_neither_right_nor_wrong(tmp_path: Path) -
         name: text for name, (_, text) in cases.items()
     }
     assert {row["verdict"] for row in cells.values()} == {"truncated"}
-    assert cells["complete"]["text_valid"], "right by luck is told, and changes nothing"
+    assert cells["complete"]["text_valid"], "a correct text does not change the verdict"
     assert not cells["begun"]["text_valid"]
     assert "Verdicts: 2 truncated" in done.out
     assert "0/2" in done.out
 
 
 def run_of(folder: Path, *builders: str, **columns: Any) -> Path:
-    """A closed group of one cell a builder, merged into a run."""
+    """A finished group with one cell for each builder, merged into a run."""
     (folder / "parts").mkdir(parents=True)
     path = folder / "parts" / "m--t.jsonl"
     group = Group(path)
@@ -74,9 +74,9 @@ def run_of(folder: Path, *builders: str, **columns: Any) -> Path:
 
 
 def test_u32_a_column_added_later_is_null_in_older_runs(tmp_path: Path) -> None:
-    """polars #20926, #23399, #27280: the union of columns, and nothing is dropped without a word.
+    """polars #20926, #23399, #27280: all columns are kept; none is dropped silently.
 
-    A column that is null throughout has its type all the same.
+    A column whose values are all null still has its type.
     """
     new = run_of(tmp_path / "new", "a", reason="because")
     blank = run_of(tmp_path / "blank", "a")
@@ -117,7 +117,7 @@ def test_u33_a_second_run_keeps_the_first_and_bytes_stay_bytes(tmp_path: Path) -
 def test_u34_values_that_hydra_cannot_parse_get_a_friendly_error(
     monkeypatch: pytest.MonkeyPatch, value: str
 ) -> None:
-    """hydra #1843, #962, #1074, #1600, #2252, #2705: one paragraph that says how to quote."""
+    """hydra #1843, #962, #1074, #1600, #2252, #2705: one line of error that says how to quote."""
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     code, said = run_in_process(f"grammar.path={value}")
     assert code == 2
@@ -130,7 +130,7 @@ def test_u34_values_that_hydra_cannot_parse_get_a_friendly_error(
 def test_u34_values_that_hydra_takes_for_something_else(
     monkeypatch: pytest.MonkeyPatch, value: str, tmp_path: Path
 ) -> None:
-    """A sweep, a number, nothing: a grammar comes from a file, so none becomes one unnoticed."""
+    """Hydra reads these values as a sweep, a number and null. All are refused as a path."""
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     code, said = run_in_process(
         *("grammar=path", f"grammar.path={value}", f"results_dir={tmp_path}", *GENERATE)

@@ -33,13 +33,13 @@ engine = field_cases.engine
 
 
 def thinking() -> Vocabulary:
-    """Bytes, `<think>`, `</think>` and an end."""
+    """All single bytes, `<think>`, `</think>` and an end id."""
     pieces = [*BYTES, b"<think>", b"</think>", b"</s>"]
     return made_of(pieces, dict.fromkeys((256, 257, 258), Attr.CONTROL), ends=[258])
 
 
 def test_u15_literal_is_characters_and_a_bare_name_is_the_token(engine: Llguidance) -> None:
-    """outlines #1771 and PR 1965: a literal `"<think>"` is forced as bytes, tokenized as the id."""
+    """outlines #1771 and PR 1965: a literal `"<think>"` is bytes; a tokenizer may give its id."""
     vocabulary = thinking()
     bench = Bench(vocabulary, table_of(vocabulary), engine)
     literal = case_of('start: "<think>" /[a-z]+/', literal_check("<think>"))
@@ -54,7 +54,7 @@ def test_u15_literal_is_characters_and_a_bare_name_is_the_token(engine: Llguidan
 
 
 def test_u15_a_bare_name_has_no_oracle_and_the_reason_says_why() -> None:
-    """Over bytes there is no `<think>`; that is no fault of the grammar, which does compile."""
+    """Over bytes there is no token `<think>`. The grammar has no fault: it compiles."""
     grammar = ByteGrammar("%llguidance {}\nstart: <think> /[a-z]+/ </think>")
     assert grammar.no_oracle is not None
     assert "by id or name" in grammar.no_oracle
@@ -63,9 +63,9 @@ def test_u15_a_bare_name_has_no_oracle_and_the_reason_says_why() -> None:
 def test_u15_a_tokenizer_that_parses_specials_forces_the_id(
     engine: Llguidance, open_vocabulary: Open
 ) -> None:
-    """The literal `<s>a</s>` is refused under `llama_tokenize`, and written in bytes without it.
+    """The literal `<s>a</s>` is refused with `llama_tokenize`, and generated as bytes without it.
 
-    In reality the mask is already *unsound*: it allows what renders nothing.
+    In reality the mask is already *unsound*: it allows a token that renders nothing.
     """
     opened = open_vocabulary("llama_spm")
     literal = 'start: "<s>a</s>"'
@@ -91,9 +91,9 @@ NEWLINE, BOLD, CONTROL, CHANNEL = 259, 260, 261, 262
 
 
 def test_u16_added_tokens_that_are_not_special_stay_text(tmp_path: Path) -> None:
-    """llguidance #147, #361, PR 202: `\\n` and `<b>` are added tokens, and taken for special ones.
+    """llguidance #147, #361, PR 202: `\\n` and `<b>` are added tokens, but treated as special.
 
-    `attr_special` overrides the file's USER_DEFINED; `fixed` honours what the runtime renders.
+    `attr_special` overrides the file's type USER_DEFINED. `fixed` follows what the runtime renders.
     """
     with opened_file(marked_up(tmp_path / "added.gguf")) as opened:
         for builder, lost in (("fixed", False), ("attr_special", True)):
@@ -116,7 +116,7 @@ def test_u16_added_tokens_that_are_not_special_stay_text(tmp_path: Path) -> None
 
 
 def table_without_tokenization(bench: Bench) -> Bench:
-    """The same claims, greedily: so that nothing is forced."""
+    """The same claims, tokenized greedily, so that nothing is forced."""
     table = replace(bench.table, tokenize=None, tokenize_mode="greedy")
     return Bench(bench.vocabulary, table, bench.engine)
 
@@ -124,10 +124,10 @@ def table_without_tokenization(bench: Bench) -> Bench:
 def test_u17_every_token_that_is_not_plain_is_asked_inside_a_json_string(tmp_path: Path) -> None:
     """llama.cpp PR 15837, #17607; guidance PR 1137; omlx #1087: markers inside JSON strings.
 
-    In reality a marker typed USER_DEFINED, as gpt-oss has them, *is* text to llama.cpp, which
-    renders it; the table therefore says that it may stand in a string, and that this is right.
-    Its column `in_json_string` is the answer that the report asks for; `attr_special`, made for
-    it, keeps the marker out, and loses text by it.
+    In reality a marker typed USER_DEFINED, as in gpt-oss, *is* text for llama.cpp, which renders
+    it. The table therefore says that it is allowed in a string, and that this is right. The column
+    `in_json_string` answers the question of the report. `attr_special` was made for this case: it
+    does not allow the marker, and so text is lost.
     """
     with opened_file(marked_up(tmp_path / "marked.gguf")) as opened:
         fixed, strict = (special_rows(bench_of(opened, b)) for b in ("fixed", "attr_special"))
@@ -142,7 +142,7 @@ def test_u17_every_token_that_is_not_plain_is_asked_inside_a_json_string(tmp_pat
 
 
 def test_u17_a_forgotten_marker_lets_a_control_token_in(engine: Llguidance) -> None:
-    """`<|im_end|>` unmarked may stand in a JSON string and in an enum; marked, in neither."""
+    """Unmarked control tokens are allowed in a JSON string and in an enum; marked ones are not."""
     pieces = [*BYTES, b"<|im_end|>", b"<|x|>", b"</s>"]
     attrs: dict[int, Attr] = dict.fromkeys((256, 257, 258), Attr.CONTROL)
     vocabulary = made_of(pieces, attrs, ends=[258, 256])
@@ -159,16 +159,19 @@ def test_u17_a_forgotten_marker_lets_a_control_token_in(engine: Llguidance) -> N
 
 
 def two_ends(second: Attr) -> Vocabulary:
-    """Bytes, `</s>`, which the builder knows, and `<|im_end|>`, on which the runtime stops too."""
+    """All single bytes, and two ids on which the runtime stops: `</s>` and `<|im_end|>`.
+
+    The builder knows only `</s>` as an end id.
+    """
     pieces = [*BYTES, b"</s>", b"<|im_end|>"]
     return made_of(pieces, {256: Attr.CONTROL, 257: second}, ends=[256, 257], eos=256)
 
 
 def test_u18_a_second_stop_id_cuts_the_text(engine: Llguidance) -> None:
-    """vllm #52146, PR 52153; coreai-models PR 117: the runtime stops on an id unknown as a stop.
+    """vllm #52146, PR 52153; coreai-models PR 117: the builder does not know one of the stop ids.
 
-    `test_every_stop_id_is_kept_not_only_the_builders` holds the real sets of several vocabularies
-    against the one id that a builder names.
+    `test_every_stop_id_is_kept_not_only_the_builders` compares the real stop ids of several
+    vocabularies with the one id that a builder names.
     """
     schema = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     begun = [*b'{"a":"x']
@@ -189,7 +192,7 @@ def test_u18_a_second_stop_id_cuts_the_text(engine: Llguidance) -> None:
 
 
 def test_u18_a_builder_without_the_end_never_stops(engine: Llguidance) -> None:
-    """The other side: no id that ends the text is allowed where it is complete."""
+    """The opposite fault: the text is complete, and no stop id is allowed."""
     vocabulary = two_ends(Attr.CONTROL)
     endless = Bench(vocabulary, replace(table_of(vocabulary), eos=-1), engine)
     assert endless.state('start: "a"', [ord("a")]).verdict is MaskVerdict.STOP_MISSING
@@ -197,12 +200,13 @@ def test_u18_a_builder_without_the_end_never_stops(engine: Llguidance) -> None:
 
 
 def test_u19_the_end_alone_or_in_a_list(engine: Llguidance) -> None:
-    """llguidance #239: `[a, EOS]` at once worked, one by one did not.
+    """llguidance #239: consuming `[a, EOS]` in one call worked; one by one did not.
 
-    In reality it is so still, for a text that nothing can follow: after `a` the matcher has
-    stopped by itself, and the end given alone is an error, though the mask allows it and the list
-    is taken. Counted by `try_consume_tokens`, both are one token. Where the text could go on
-    (`a+`) every split is the same. The pipeline takes a refused end for no loss: the cell is ok.
+    In reality this is still so if nothing can follow the text. After `a` the matcher has stopped by
+    itself. Consuming the end id alone is then an error, though the mask allows it and the list is
+    accepted. `try_consume_tokens` counts one token in both cases. If the text can continue (`a+`),
+    every split gives the same result. For the pipeline a refused end id is no loss of the
+    constraint: the cell is ok.
     """
     tokenizer = llguidance.LLTokenizer("byte")
     a, end = ord("a"), tokenizer.eos_token
@@ -232,12 +236,13 @@ def test_u19_the_end_alone_or_in_a_list(engine: Llguidance) -> None:
 
 
 def test_u20_a_reserved_token_costs_its_own_request_alone(engine: Llguidance) -> None:
-    """llama.cpp #11591, #13341, #13690, #18173, #12597: an id outside the grammar ends the server.
+    """llama.cpp #11591, #13341, #13690, #18173, #12597: an id outside the grammar stops the server.
 
-    An earlier sampler leaves `[reserved]` alone; it is taken, and the grammar has no state.
+    An earlier sampler leaves only `[reserved]`. It is sampled, and the grammar has no next state.
 
-    In reality this cannot be made here: an allowed token is taken even where every logit of the
-    mask is gone. Handed to the engine all the same, the id is refused with words and no crash.
+    In reality this cannot happen here: an allowed token is sampled even if no allowed token has a
+    logit left. If the id is given to the engine directly, it is refused with an error message and
+    without a crash.
     """
     pieces = [b"{", b"[reserved]", b"<unused32>", b"</s>"]
     attrs = {1: Attr.CONTROL, 2: Attr.UNUSED, 3: Attr.CONTROL}
@@ -255,7 +260,7 @@ def test_u20_a_reserved_token_costs_its_own_request_alone(engine: Llguidance) ->
 
 
 def test_u20_no_candidate_left_is_an_outcome(engine: Llguidance) -> None:
-    """A vocabulary that cannot write `{` is `impossible`; a table that lost it, stopped."""
+    """`impossible` if the vocabulary cannot write `{`; `stopped` if only the table has lost it."""
     vocabulary = made_of(
         [b"{", b"[reserved]", b"</s>"], {1: Attr.CONTROL, 2: Attr.CONTROL}, ends=[2]
     )

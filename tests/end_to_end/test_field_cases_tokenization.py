@@ -59,7 +59,7 @@ def test_u09_tokenizer_adds_a_space_in_front(open_vocabulary: Open, name: str) -
 
 
 def test_u09_without_the_prefix_all_but_the_meta_symbol_is_exact(tmp_path: Path) -> None:
-    """With `add_space_prefix` false the same vocabulary gives everything back but U+2581."""
+    """With `add_space_prefix` false, the same vocabulary preserves every text without U+2581."""
     with opened_file(no_space_prefix(tmp_path / "plain.gguf")) as opened:
         assert not opened.vocabulary.add_space_prefix
         texts = [text for text in round_trip.probes(opened.vocabulary, 0) if is_plain(text)]
@@ -71,24 +71,24 @@ def test_u09_without_the_prefix_all_but_the_meta_symbol_is_exact(tmp_path: Path)
 
 
 def is_plain(text: bytes) -> bool:
-    """Whether it is UTF-8, and spells no special token."""
+    """Whether a text is UTF-8 and contains no `<`, so that it spells no special token."""
     return b"<" not in text and through_text([text]) == [text]
 
 
 def test_u09_a_special_token_first_gives_the_space_to_the_text_after_it(
     open_vocabulary: Open,
 ) -> None:
-    """`<s>text</s>` comes back as `<s> text</s>`, and its specials as ids."""
+    """`<s>text</s>` comes back as `<s> text</s>`; `<s>` and `</s>` are tokenized as special ids."""
     found = probed(open_vocabulary("llama_spm"), [b"<s>text</s>"])[b"<s>text</s>"]
     assert (found.ids[0], found.ids[-1], found.got) == (1, 2, b"<s> text</s>")
     assert (found.verdict, found.what) == (Tokenization.INEXACT, ByteChange.SPECIAL)
 
 
 def test_u09_the_forced_space_is_refused(engine: Llguidance) -> None:
-    """Five tokens: the mask is ` hello` alone, and then nothing fits.
+    """A vocabulary of five tokens: the mask allows only ` hello`, which is then refused.
 
-    In reality the mask is *unsound* first (` hello` is not in the grammar), and the refusal
-    that the report saw comes with it; a runtime loses the constraint at the next step.
+    In reality the mask is *unsound* first: ` hello` is not in the grammar. The refusal of the
+    report follows when the token is consumed. A runtime loses the constraint at the next step.
     """
     pieces = [b" hello", b" world", b"hello", b" ", b"</s>"]
     vocabulary = made_of(pieces, {4: Attr.CONTROL}, ends=[4])
@@ -112,12 +112,12 @@ def test_u09_the_forced_space_is_refused(engine: Llguidance) -> None:
 
 @pytest.mark.slow
 def test_u10_unigram_drops_and_replaces_characters(open_vocabulary: Open) -> None:
-    """llama.cpp #28862, sentencepiece #329: characters become UNK or others, newlines vanish.
+    """llama.cpp #28862, sentencepiece #329: characters become UNK or others, newlines are removed.
 
-    Every class is reported, not the first alone. `fixed` is greedy here.
+    Every class is reported, not only the first. `fixed` is greedy here.
 
-    In reality the enum of the report is out of reach of this vocabulary altogether: it has no
-    byte tokens and spells neither character. With one member more, only that one can be written.
+    In reality this vocabulary cannot write the enum of the report at all: it has no byte tokens and
+    no spelling for either character. If the enum has one more member, only that can be written.
     """
     opened = open_vocabulary("nomic_bert_moe")
     wanted = {
@@ -139,7 +139,7 @@ def test_u10_unigram_drops_and_replaces_characters(open_vocabulary: Open) -> Non
 
 
 def test_u10_wordpiece_lower_cases(open_vocabulary: Open) -> None:
-    """bert-bge: `Hello` comes back in small letters, as a class of its own."""
+    """bert-bge: `Hello` comes back in lower case, and the class is `normalised`."""
     found = probed(open_vocabulary("bert_bge"), [b"Hello World"])[b"Hello World"]
     assert (found.got, found.what) == (b" hello world", ByteChange.NORMALISED)
 
@@ -159,9 +159,9 @@ def test_u11_the_meta_symbol_as_real_text(
 ) -> None:
     """LiteRT-LM #3510, a comment: a grammar with a real U+2581 gives a space.
 
-    SentencePiece spells a space by U+2581, so its tokenizer cannot tell one from the other. The
-    forced token is a space, and refused. Greedily the three bytes are found. Gemma 4 passes the
-    probes of the fix, and so is forced wrongly under `fixed` as well.
+    SentencePiece spells a space as U+2581, so its tokenizer cannot distinguish the two. The forced
+    token is a space, and is refused. A greedy tokenization finds the three bytes. Gemma 4 passes
+    the probes of the fix, so the wrong token is forced under `fixed` as well.
     """
     opened = open_vocabulary(name)
     text = "a▁b"
@@ -175,10 +175,10 @@ def test_u11_the_meta_symbol_as_real_text(
 
 @pytest.mark.slow
 def test_u12_runs_of_white_space_are_exact_whatever_the_split(open_vocabulary: Open) -> None:
-    """llama.cpp #8338, PR 21343; imp PR 661; llama-cpp-python #2362: runs split otherwise.
+    """llama.cpp #8338, PR 21343; imp PR 661; llama-cpp-python #2362: runs are split differently.
 
-    Whether the bytes are right and whether the ids are the reference's are two columns: another
-    split is `non_canonical`, an empty piece would be an error.
+    Whether the bytes are right and whether the ids are those of the reference are two questions.
+    Another split is `non_canonical`; an empty piece would be an error.
     """
     opened = open_vocabulary("gemma4")
     texts = [b"\t\t\t\t\t\tx", b"a  b and    c", b"\n\n\n\n", b" " * 31, b" " * 6]
@@ -214,12 +214,12 @@ def test_u13_wrong_pre_tokenizer_shows_in_the_ids_alone(
 ) -> None:
     """ollama #4126, tinygrad #17659, BitNet PR 508: `tokenizer.ggml.pre` missing or wrong.
 
-    The bytes stay exact, and so no table or mask is wrong; but texts are split otherwise. The
-    ids of the rows of `exactness` are the fingerprint by which two runs can be told apart. An
-    unknown name is refused (`test_u22_the_other_rows_of_faulty_metadata`).
+    The bytes stay exact, so no table or mask is wrong; but texts are split differently. The ids in
+    the rows of `exactness` show the difference between two runs. An unknown name is refused
+    (`test_u22_the_other_rows_of_faulty_metadata`).
 
-    In reality the vocabulary's hash tells some apart (`seen`), because llama.cpp decides by the
-    name, too, whether spaces are cleaned up; where that is the same, so is the hash.
+    In reality the vocabulary's hash differs for some names (`seen`): the name also decides whether
+    llama.cpp cleans up spaces. If that is the same, the hash is the same.
     """
     key = "tokenizer.ggml.pre"
     texts = [text.encode() for text in SPLIT_BY_PRE]
@@ -250,11 +250,10 @@ TOWN = {
 def test_u14_forced_text_ends_where_no_token_spans_its_end(
     engine: Llguidance, flexible: bool
 ) -> None:
-    """sglang #2025, #2045; mlc-llm PR 2551; xgrammar PR 776: forcing changes what comes after.
+    """sglang #2025, #2045; mlc-llm PR 2551; xgrammar PR 776: forcing changes the text after it.
 
-    Forced tokens must end where no longer token, legal under the grammar, could have spanned the
-    end. Walked with forcing and without, every text is valid; and no last forced token is the
-    beginning of another legal one.
+    Forced tokens must end at a place that no longer legal token spans. With and without forcing,
+    every text is valid. No last forced token is the beginning of another legal token.
     """
     pieces = [*BYTES, b'":', b'": ', b'": "', b'":"', b'":"a', b'","', b'{"', b"name", b"pop"]
     pieces += [b"population", b'":1', b": ", b"</s>"]
@@ -275,7 +274,7 @@ def test_u14_forced_text_ends_where_no_token_spans_its_end(
 
 
 def spanned_ends(bench: Bench, case: Any) -> list[tuple[int, list[int]]]:
-    """(last forced token, longer legal tokens that begin with it) of each forced run of a walk."""
+    """(last forced token, longer legal tokens that begin with it) of each forced run of 6 walks."""
     grammar, rendered = bench.languages(case).grammar, bench.vocabulary.rendered
     out: list[tuple[int, list[int]]] = []
     for seed in range(6):

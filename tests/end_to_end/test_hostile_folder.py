@@ -1,7 +1,7 @@
-"""A working folder that holds a `pipeline.py`, or a `pipeline/`, of its own: nobody reads it.
+"""A `pipeline.py` or `pipeline/` in the working folder: no process of the project imports it.
 
-Children were started as `-m pipeline.worker`, which looks into the working folder first, and a
-launcher's process looked for the jobs that it had pickled by name.
+Earlier versions did. Children were started as `-m pipeline.worker`, which looks into the working
+folder first, and a launcher's process unpickled its jobs by module name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QUICK = ("audit.walks=1", "audit.strings_suite=null", "engine.max_tokens=8", "gr
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A working folder with two traps in it, of which `mark` tells."""
+    """A working folder with two traps. A trap that is run creates the file `mark`."""
     here = tmp_path / "here"
     for name in ("pipeline.py", "pipeline/__init__.py"):
         (here / name).parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def commanded(folder: Path, *arguments: str, safe: bool = True) -> subprocess.CompletedProcess[str]:
-    """The command in that folder; it alone is kept (`safe`) from looking there itself."""
+    """Run the command in that folder. `safe` stops only this process from importing from there."""
     python = [sys.executable, *(["-P"] if safe else []), "-m", "pipeline"]
     return subprocess.run(
         [*python, *arguments],
@@ -46,7 +46,7 @@ def commanded(folder: Path, *arguments: str, safe: bool = True) -> subprocess.Co
 
 
 def whole(folder: Path, done: subprocess.CompletedProcess[str]) -> pl.DataFrame:
-    """The cells of the run named `run`, once it is sure that it came to its end untrapped."""
+    """The cells of the run named `run`, after a check that it succeeded and met no trap."""
     assert not (folder / "mark").exists()
     assert done.returncode == 0, done.stderr
     return pl.read_parquet(folder / "results" / "run" / "cells.parquet")
@@ -61,8 +61,8 @@ def test_each_trap_is_one(folder: Path, left: str) -> None:
 
 
 def test_workers_and_what_they_start_read_their_own_package(folder: Path) -> None:
-    """Workers, their children that try tokenizations, references, and released packages' processes,
-    one of them under an interpreter that was named."""
+    """Processes of workers, of their children that try tokenizations, of reference tokenizers and
+    of released packages. One package runs under another interpreter, given by its path."""
     tiny_spm(folder / "doubtful.gguf", byte_tokens=False)
     done = commanded(
         folder,
@@ -100,7 +100,7 @@ def test_a_launchers_jobs_read_their_own_package(launcher: str, folder: Path) ->
 @pytest.mark.cluster
 @pytest.mark.slow
 def test_a_setting_of_the_wrong_type_is_refused_in_a_launchers_process_too(tmp_path: Path) -> None:
-    """A launcher is given settings without types: those of a job are checked where it runs."""
+    """A launcher receives settings without types, so a job's settings are checked where it runs."""
     done = commanded(
         tmp_path,
         *("run", "-m", "run.name=run", "tokenizer=llama_spm,mistral_v1", "stages=[generate]"),

@@ -1,4 +1,4 @@
-"""Generation from collections of others: schemas and prompts as cells, judged like any case."""
+"""Generation from imported collections: schemas and prompts become cells, judged like any case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLLECTIONS = ROOT / "datasets" / "collections"
 
 @pytest.fixture(scope="module")
 def schemas(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The schemas that come with the project, under mistral_v1, every mask judged."""
+    """A run of the schemas that come with the project, with mistral_v1; every mask is judged."""
     done = pipeline(
         tmp_path_factory.mktemp("schemas"),
         *("run", "grammar=maskbench", f"grammar.path={COLLECTIONS / 'schemas'}"),

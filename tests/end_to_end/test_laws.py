@@ -26,7 +26,7 @@ TREES = {
 
 
 def full_name(file: str) -> tuple[str, ...]:
-    """A file's module, without the package's own name."""
+    """The module path of a file, without the top-level package's name."""
     parts = Path(file).with_suffix("").parts
     return parts[:-1] if parts[-1] == "__init__" else parts
 
@@ -35,7 +35,7 @@ MODULES = {full_name(file): file for file in TREES}
 
 
 def taken(file: str, node: ast.ImportFrom) -> Iterator[tuple[str, ...]]:
-    """The modules of ours, or names in them, that a relative import takes."""
+    """The modules of the project, or names in them, that a relative import imports."""
     here = full_name(file)
     here = here if Path(file).name == "__init__.py" else here[:-1]
     base = (*here[: len(here) - node.level + 1], *filter(None, (node.module or "").split(".")))
@@ -44,7 +44,7 @@ def taken(file: str, node: ast.ImportFrom) -> Iterator[tuple[str, ...]]:
 
 
 def imports(file: str) -> set[str]:
-    """Top-level packages of others that a file imports anywhere, and our modules by full name."""
+    """The third-party top-level packages that a file imports, and our modules by full name."""
     found: set[str] = set()
     for node in ast.walk(TREES[file]):
         if isinstance(node, ast.Import):
@@ -61,7 +61,7 @@ FILES = {file: imports(file) for file in TREES}
 
 
 def loaded(modules: str, *unwanted: str) -> str:
-    """Which unwanted packages a fresh interpreter has after importing our modules."""
+    """The unwanted packages that a fresh interpreter has loaded after importing our modules."""
     code = f"import sys, {modules}; print([m for m in {unwanted!r} if m in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
@@ -102,13 +102,13 @@ def test_law_4_only_native_touches_ctypes() -> None:
 
 
 def test_imports_of_ours_are_relative() -> None:
-    """The package may have another name, and a folder's `pipeline.py` must not be taken for it."""
+    """The package may be renamed, and a folder's own `pipeline.py` must not be imported instead."""
     for file, found in FILES.items():
         assert "pipeline" not in found, file
 
 
 def test_what_is_imported_in_a_function_says_why() -> None:
-    """Only where a heavy or optional library must not be loaded; a comment says which."""
+    """Allowed only where a heavy or optional library must not be loaded; a comment says which."""
     for file, tree in TREES.items():
         lines = (PACKAGE / file).read_text("utf-8").splitlines()
         for outer in ast.walk(tree):
@@ -120,7 +120,7 @@ def test_what_is_imported_in_a_function_says_why() -> None:
 
 
 def test_modules_that_are_started_by_name_lie_in_the_same_package_or_below() -> None:
-    """A name in a string is an import for the laws: `own("runs.worker")`."""
+    """The laws also hold for modules that are named in a string: `own("runs.worker")`."""
     order = [line.split()[0] for line in map_of_the_house()]
     started = 0
     for file, tree in TREES.items():
@@ -151,12 +151,12 @@ def test_the_map_names_every_package() -> None:
 
 
 def test_others_take_from_a_package_what_it_offers() -> None:
-    """`__all__` names modules, and names of the package itself, that others may import."""
+    """Other packages import only what `__all__` lists: modules, and names of the package itself."""
     offered = {package: offers(package) for package in MODULES if is_package(package)}
     for package, names in offered.items():
         for name in names:
             there = (*package, name) in MODULES or name in defined(package)
-            assert there, f"{package}: {name} is in __all__ and nowhere else"
+            assert there, f"{package}: {name} is in __all__ and is not defined"
     for file, tree in TREES.items():
         here = full_name(file)
         for node in ast.walk(tree):
@@ -196,7 +196,7 @@ def defined(package: tuple[str, ...]) -> set[str]:
 
 
 def test_a_function_or_constant_that_is_nobody_elses_begins_with_an_underscore() -> None:
-    """Classes and other types are left out: others hold what they need not name."""
+    """Classes and types are excluded: another module can use their objects without their name."""
     spoken: Counter[str] = Counter()
     for path in [
         *ROOT.glob("tests/**/*.py"),
@@ -229,7 +229,7 @@ def test_a_function_or_constant_that_is_nobody_elses_begins_with_an_underscore()
 
 
 def test_nothing_is_unpickled_and_nothing_forks() -> None:
-    """A fork after native libraries are loaded copies their held locks, and no other thread."""
+    """A fork copies the locks that native libraries hold, but not the threads that release them."""
     assert who("pickle", "marshal", "shelve", "dill", "cloudpickle", "multiprocessing") == set()
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text("utf-8")
@@ -253,7 +253,7 @@ def test_the_parent_loads_no_native_library() -> None:
 
 
 def test_law_6_a_token_is_its_id(default_run: Finished) -> None:
-    """Thousands of tokens share bytes; rows are told apart by id alone."""
+    """Thousands of tokens share bytes, so only the id identifies a row."""
     tokens = default_run.table("tokens").filter(builder="unfixed")
     assert tokens["token"].n_unique() == tokens.height
     assert tokens["claimed"].n_unique() < tokens.height

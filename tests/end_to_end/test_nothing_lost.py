@@ -1,4 +1,4 @@
-"""Crashes, limits, interruptions: whatever happens, every row that is owed is there, once."""
+"""Crashes, limits and interruptions: every row that a run owes is in its tables, exactly once."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def verdicts(done: Finished) -> dict[tuple[str, str], str]:
 
 
 def nothing_left(folder: Path) -> None:
-    """No worker of a run under this folder, and no temporary file in it."""
+    """Assert that no worker of a run in this folder is left, and no temporary file."""
     deadline = time.monotonic() + 10
     while (left := list(_workers(folder))) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -113,7 +113,7 @@ def test_a_case_that_aborts_llama_cpp_costs_its_own_cells_alone(tmp_path: Path) 
 def test_a_checker_that_hangs_is_a_timeout_and_the_rest_goes_on(
     tmp_path: Path, plain: Path
 ) -> None:
-    """A regex that backtracks for ever holds Python's own lock: only the parent can end it."""
+    """A regex that backtracks endlessly holds Python's global lock: only the parent can end it."""
     literal = "a" * 40 + "!"
     bad = entry("bad", f'"{literal}"', "regex: '(a+)+b'")
     done = pipeline(
@@ -148,8 +148,8 @@ if "runs.worker" in sys.orig_argv:
 def test_a_death_in_a_stage_costs_the_rows_of_that_stage_alone(
     tmp_path: Path, plain: Path, function: str, table: str
 ) -> None:
-    """What `prefix` and `engines` had was of no unit, and what the builders of an audit share was
-    made before any unit began: a death there took all others along."""
+    """In earlier versions, `prefix`, `engines` and the work shared by an audit's builders were not
+    units, so a crash there also lost the rows of all other stages."""
     (tmp_path / "sitecustomize.py").write_text(DIES.format(function=function), "utf-8")
     engines = ("audit.engines=[gbnf]", "audit.walks=2")
     arguments = given(tmp_path, plain, GOOD, "builder=fixed", *engines)
@@ -159,7 +159,7 @@ def test_a_death_in_a_stage_costs_the_rows_of_that_stage_alone(
     assert row.pop("status") == "crashed"
     assert "SIGABRT" in row.pop("reason") and "SIGABRT" in done.out
     names = {name for name, value in row.items() if value is not None}
-    assert names <= {"tokenizer", "builder", "engine"}, "nothing else is made up"
+    assert names <= {"tokenizer", "builder", "engine"}, "no other value is invented"
     for other in {"prefix", "engines", "walks"} - {table}:
         assert done.table(other).height > 1
     if table != "tokenizers":
@@ -174,7 +174,7 @@ def test_a_death_in_a_stage_costs_the_rows_of_that_stage_alone(
 def test_a_grammar_too_slow_to_compile_is_a_timeout_of_its_case(
     tmp_path: Path, plain: Path
 ) -> None:
-    """The call that compiles cannot be stopped: the worker ends itself and says in which case."""
+    """A compile call cannot be interrupted: the worker exits and reports the case."""
     wide = " | ".join(f'"w{i}x"' for i in range(60_000))
     bad = entry("bad", wide, 'literal: "a"', more=", stress: true")
     limit = "engine.case_limit=0.3"
@@ -182,7 +182,7 @@ def test_a_grammar_too_slow_to_compile_is_a_timeout_of_its_case(
     assert verdicts(done) == {("bad", "fixed"): "timeout", ("fine", "fixed"): "ok"}
     [reason] = done.table("cells").filter(case="bad")["reason"]
     assert "engine.case_limit" in reason
-    assert done.code == 0, "a limit that was asked for is no loss"
+    assert done.code == 0, "a limit that the user has set is no loss"
 
 
 def test_time_and_budget_are_verdicts(tmp_path: Path, plain: Path) -> None:
@@ -202,9 +202,9 @@ def test_time_and_budget_are_verdicts(tmp_path: Path, plain: Path) -> None:
 def begun(
     results: Path, arguments: list[str], until: str, sent: int, *, stopped: bool = False
 ) -> int:
-    """Start a run, end it by a signal once its journals hold some text; its exit code.
+    """Start a run, send it the signal `sent` once a journal matches `until`; return its exit code.
 
-    `stopped` stops all that it has started first.
+    `stopped` first suspends all processes that the run has started.
     """
     env = os.environ | {"BYTE_EXACT_MARK": str(results)}
     command = [sys.executable, "-m", "pipeline", *arguments, f"results_dir={results}"]
@@ -216,7 +216,7 @@ def begun(
             re.search(until, part.read_text("utf-8", "replace"))
             for part in (results / "run" / "parts").glob("*.jsonl")
         ):
-            assert process.poll() is None, "it ended too early"
+            assert process.poll() is None, "the run ended too early"
             assert time.monotonic() < deadline
             time.sleep(0.002)
         for worker in _workers(results) if stopped else ():
@@ -245,7 +245,7 @@ def test_interrupted_then_resumed_equals_undisturbed(tmp_path: Path, sweep: list
     assert manifest["status"] == "interrupted"
     for table in schemas.SCHEMAS:
         assert parquet.read(folder, table).height == manifest["rows"][table], "a valid table"
-    assert parquet.read(folder, "tokenizers").height >= 1, "what was done is in it"
+    assert parquet.read(folder, "tokenizers").height >= 1, "finished units are in the table"
     before = (folder / "parts" / "tiny--plain.jsonl").read_bytes()
 
     sides = [f"before.run={whole.folder}", f"after.run={folder}"]
@@ -269,7 +269,7 @@ def test_interrupted_then_resumed_equals_undisturbed(tmp_path: Path, sweep: list
 def test_ctrl_c_that_a_library_makes_an_error_of_its_own_is_still_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """OmegaConf made a complaint about the settings of it, and the exit code was 2."""
+    """OmegaConf turned a Ctrl-C into an error about the settings, and the exit code was 2."""
 
     def interrupted(*_: object) -> None:
         try:
@@ -298,7 +298,7 @@ def test_resume_does_no_stage_twice(tmp_path: Path, sweep: list[str]) -> None:
 def test_a_worker_that_can_notice_nothing_ends_with_its_parent(
     tmp_path: Path, sweep: list[str]
 ) -> None:
-    """As one whose memory is exhausted: no thread of it runs any more."""
+    """A suspended worker is like one without free memory: none of its threads runs any more."""
     results = tmp_path / "results"
     begun(results, sweep, r'"type": "hello"', signal.SIGKILL, stopped=True)
     nothing_left(results)
@@ -309,7 +309,7 @@ def test_a_run_over_other_files_is_not_gone_on_with(tmp_path: Path, sweep: list[
     assert begun(results, sweep, r'"started"', signal.SIGKILL) == -signal.SIGKILL
     nothing_left(results)
     folder = results / "run"
-    assert not (folder / "manifest.json").exists(), "a run without its manifest"
+    assert not (folder / "manifest.json").exists(), "a killed run has no manifest"
     suite = tmp_path / "small.yaml"
     text = suite.read_text("utf-8")
     suite.write_text(text.replace("Small.", "Other."), "utf-8")
@@ -321,7 +321,7 @@ def test_a_run_over_other_files_is_not_gone_on_with(tmp_path: Path, sweep: list[
     assert pipeline(results, "run", "resume=run").code == 0
     assert json.loads((folder / "manifest.json").read_text())["status"] == "complete"
     empty = [path.name for path in folder.rglob("*") if path.is_file() and not path.stat().st_size]
-    assert all(name.endswith("lock") for name in empty), "no empty log"
+    assert all(name.endswith("lock") for name in empty), "there is an empty log"
 
 
 def test_two_runs_at_once_share_folder_cache_and_download(tmp_path: Path, plain: Path) -> None:
@@ -344,12 +344,12 @@ def test_two_runs_at_once_share_folder_cache_and_download(tmp_path: Path, plain:
             _, err = process.communicate(timeout=120)
             assert process.returncode == 0, err
     fetched = [each for each in asked if re.match(f"GET /{repository}/resolve/.*/{file}", each)]
-    assert len(fetched) == 1, f"one of them fetches, the other waits: {asked}"
+    assert len(fetched) == 1, f"one run must download and the other wait: {asked}"
     runs = [path.parent for path in tmp_path.glob("*/manifest.json")]
     assert len(runs) == 2
     first, second = (parquet.read(run, "cells") for run in runs)
     assert_frame_equal(first, second)
-    assert not left.exists(), "what a killed download had left is gone"
+    assert not left.exists(), "the files of a killed download are removed"
 
 
 # --- files from strangers -------------------------------------------------------------------------
@@ -358,7 +358,7 @@ EVIL = "\x1b]0;owned\x07\x1b[31mred"
 
 
 def test_control_characters_of_a_file_never_reach_the_terminal(tmp_path: Path, plain: Path) -> None:
-    """In llama.cpp's words, in the name of a file, and in text that a model writes."""
+    """Control characters in a message of llama.cpp and in a file's name."""
     bad = tmp_path / f"{EVIL}.gguf"
     entries = {faults.PRE: EVIL, faults.MODEL: "gpt2"}
     faults.rewrite(plain, bad, {key: gguf.text(key, value) for key, value in entries.items()})
@@ -374,7 +374,7 @@ def test_control_characters_of_a_file_never_reach_the_terminal(tmp_path: Path, p
 
 
 def test_memory_is_limited(tmp_path: Path) -> None:
-    """128,256 tokens and their table do not fit into a quarter of a GiB."""
+    """128,256 tokens and their table do not fit into 0.25 GiB."""
     limit = ["builder=[fixed]", *QUICK, "runtime.memory_limit=0.25"]
     done = pipeline(tmp_path, "audit", "-m", "tokenizer=llama_bpe", *limit)
     assert done.code in (1, 2), done.err
@@ -404,7 +404,7 @@ def test_faults_at_seeded_points_lose_and_double_nothing() -> None:
 
 
 def test_a_count_that_lies_takes_no_memory_of_the_script() -> None:
-    """A list of two thousand million empty items was 17 GB, and one of more never ended."""
+    """A list of 2,000 million empty items took 17 GB, and a longer list never ended."""
     claimed = struct.pack("<IQ", gguf.F32, 2**31 - 1) + bytes(8)
     with pytest.raises(struct.error):
         fuzz_files.items_of(fuzz_files.Entry(b"scores", gguf.ARRAY, claimed))

@@ -1,4 +1,4 @@
-"""Every mask proved, end to end: states, walks, exactness, specials, strings, reproducers."""
+"""Every mask is checked, end to end: states, walks, exactness, specials, strings, reproducers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_every_mask_of_fixed_is_exact(default_run: Finished) -> None:
     assert set(states["verdict"]) == {"exact"}
     assert states.height > 900
     deep = states.filter(pl.col("step") >= 4)
-    assert deep.height > 500, "not only the first masks"
+    assert deep.height > 500, "later masks are judged, too"
 
 
 def test_unfixed_is_never_called_exact_where_the_table_differs(
@@ -47,9 +47,9 @@ ENGINE_FAULTS = {
     "half_free/space_before_punctuation",
     "half_free/hiragana",
 }
-"""llguidance's lexer never gives back what a lexeme could take: after `well.! ` the space may only
-begin another mark, though the grammar also allows ` end`; after こと and the byte E3, which begins
-both ん and 」, only the former may follow."""
+"""llguidance's lexer does not backtrack: a lexeme takes every byte that it can. After `well.! ` the
+space can only begin another mark, though the grammar also allows ` end`. After こと and byte E3,
+which begins both ん and 」, only ん can follow."""
 
 
 def test_the_engine_free_oracle_agrees_but_for_named_engine_faults(
@@ -61,14 +61,14 @@ def test_the_engine_free_oracle_agrees_but_for_named_engine_faults(
         odd = states.filter(engine_free="disagrees")
         assert set(odd["grammar"]) <= ENGINE_FAULTS
     odd = default_run.table("states").filter(engine_free="disagrees")
-    assert odd.height, "the second oracle shows what the first shares with the engine"
+    assert odd.height, "the second oracle shows faults that the first shares with the engine"
 
 
 @pytest.mark.parametrize("builder", ["unfixed", "fixed"])
 def test_walks_are_long_and_not_canonical(
     default_run: Finished, bpe: Finished, builder: str
 ) -> None:
-    """At least 8 steps and 30 % non-canonical tokens on average, under a wrong table as well."""
+    """At least 8 steps and 30 % non-canonical tokens on average, also with a wrong table."""
     for run in (default_run, bpe):
         walks = run.table("walks").filter(builder=builder)
         walks = walks.filter(~pl.col("grammar").str.starts_with("specials/"))
@@ -90,7 +90,7 @@ def test_a_walk_that_ends_is_accepted_by_both(default_run: Finished, bpe: Finish
 
 
 def test_forced_special_is_found_under_fixed(bpe: Finished) -> None:
-    """`<|eot_id|>ok` as text: `llama_tokenize` parses specials, so the special id is forced."""
+    """The grammar is the text `<|eot_id|>ok`; `llama_tokenize` parses it and forces the id."""
     states = bpe.table("states").filter(builder="fixed")
     faults = states.filter(pl.col("verdict").is_in(list(FAULT_NAMES)))
     assert set(faults["grammar"].str.split("/").list.first()) == {"specials"}
@@ -227,7 +227,7 @@ cases:
 
 
 def test_a_grammar_that_explodes_ends_in_its_verdict_and_the_run_goes_on(tmp_path: Path) -> None:
-    """100,000 alternatives panic inside the engine; a circular reference has no text at all."""
+    """100,000 alternatives cause a panic inside the engine; a circular grammar accepts no text."""
     file = tmp_path / "stress.yaml"
     many = " | ".join(f'"w{i}x"' for i in range(100_000))
     file.write_text(STRESS.replace("ALTERNATIVES", many), "utf-8")
@@ -284,7 +284,7 @@ def test_fixed_is_exact_on_other_kinds_of_vocabulary(tmp_path: Path, name: str) 
     assert done.code == 0, done.err
     states = done.table("states").filter(~pl.col("grammar").str.starts_with("specials/"))
     faults = states.filter(pl.col("verdict").is_in(list(FAULT_NAMES)))
-    # A WordPiece vocabulary without an end id cannot end a text: named, and no byte fault.
+    # This WordPiece vocabulary cannot end a text: `stop_missing` is reported, and no byte fault.
     expected = {"stop_missing"} if name == "bert_bge" else set[str]()
     assert set(faults["verdict"]) == expected, faults
 

@@ -1,7 +1,7 @@
-"""The founding document's figures, to the digit, on the real vocabularies.
+"""The exact figures of the founding document, on the real vocabularies.
 
-Sections 4.3 (wrong tokens), 4.4 (bad tokens of the first mask) and 7.2 (the first mask of a
-literal), each under every in-process builder.
+They are from sections 4.3 (wrong tokens), 4.4 (bad tokens of the first mask) and 7.2 (the first
+mask of a literal), each for every in-process builder.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def test_no_space_probe_lets_spaces_by_only_with_wrong_bytes(
 def test_first_mask_of_hello_world(
     open_vocabulary: Open, name: str, tokenized: dict[int, bytes], fixed: dict[int, bytes]
 ) -> None:
-    """The tokenization decides it: mending the bytes alone still allows only ` hello`."""
+    """The tokenization decides the mask. If only the bytes are fixed, it allows only ` hello`."""
     opened = open_vocabulary(name)
     assert _hello(opened, "unfixed") == tokenized
     assert _hello(opened, "bytes_fixed") == tokenized
@@ -103,7 +103,7 @@ def test_first_mask_of_hello_world(
     if name in {"llama_spm", "phi3"}:
         half = _hello(opened, "tokenize_fixed")
         assert half.items() > fixed.items()
-        assert b" hello" in half.values(), "defect A still lets the space by"
+        assert b" hello" in half.values(), "defect A still allows the space"
 
 
 def test_two_single_space_tokens_of_llama_spm_become_nothing(open_vocabulary: Open) -> None:

@@ -1,4 +1,4 @@
-"""The field as a table, and its reproducers: each shows its fault when its command is run."""
+"""The table `field`, and its reproducers: the command of each one shows its fault."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRONG = ("unfixed", "lmfe", "outlines", "xgrammar_byte_level")
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """Wrong builders without a single walk: what shows their faults is made of the tokens alone."""
+    """An audit of wrong builders without walks: reproducers are made from the wrong tokens only."""
     done = pipeline(
         tmp_path_factory.mktemp("field"),
         "audit",
@@ -40,7 +40,7 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 def test_every_wrong_row_has_a_mask_that_shows_it(audited: Finished) -> None:
-    """Also where no walk met a wrong token: half characters, of which grammars seldom speak."""
+    """Also for tokens that no walk reached, such as half characters, which few grammars use."""
     rows = audited.table("field")
     assert set(rows["builder"]) == {*present(builders.get, *WRONG), "fixed"}
     wrong = rows.filter(pl.col("n_wrong") > 0)
@@ -55,7 +55,7 @@ def test_every_wrong_row_has_a_mask_that_shows_it(audited: Finished) -> None:
 
 
 def test_each_kind_of_damage_has_its_reproducer(audited: Finished) -> None:
-    """One for each builder and kind among the tokens that a runtime renders."""
+    """One for each builder and each kind of damage to tokens that a runtime renders."""
     rendered = ~pl.col("attribute").is_in(["CONTROL", "UNKNOWN"])
     there = audited.table("tokens").filter(rendered & (pl.col("true") != pl.col("claimed")))
     shown = audited.table("reproducers")
@@ -67,7 +67,7 @@ def test_each_kind_of_damage_has_its_reproducer(audited: Finished) -> None:
 def test_every_reproducer_shows_its_fault_and_is_clean_under_fixed(
     audited: Finished, tmp_path: Path
 ) -> None:
-    """By the command that stands in its first line, with `fixed` beside the builder."""
+    """The command in its first line is run for the builder and for `fixed`."""
     rows = audited.table("reproducers").unique(["verdict", "kind"], maintain_order=True)
     assert rows.height >= 4
     for number, row in enumerate(rows.iter_rows(named=True)):
@@ -105,7 +105,10 @@ def table(name: str, *rows: Row) -> pl.DataFrame:
 
 
 def test_the_smallest_proof_stands_for_a_row() -> None:
-    """Fewest tokens before it, the worst, the shortest grammar; no proof of something else."""
+    """Fewest tokens to take first, then the worst verdict, then the shortest grammar.
+
+    Reproducers of faults that are not in the bytes, such as `special`, do not count.
+    """
     who: Row = {"builder": "lmfe", "tokenizer": "t"}
     tokenizers = table(
         "tokenizers",
@@ -143,7 +146,7 @@ def test_issues_are_links_and_words_are_not() -> None:
 
 
 def test_a_run_of_before_has_an_empty_field(tmp_path: Path) -> None:
-    """Its tables are read as today's, with nothing in the columns that came later."""
+    """Tables without rows give an empty table `field`."""
     for name in ("tokenizers", "reproducers"):
         parquet.write(table(name), tmp_path / f"{name}.parquet")
     assert parquet.derive_field(tmp_path) == 0
@@ -164,7 +167,7 @@ def script() -> Any:
 
 
 def release(folder: Path, version: str, **values: object) -> Path:
-    """An audit of one release of lm-format-enforcer, wrong on llama_spm."""
+    """An audit of one release of lm-format-enforcer, which has wrong tokens on llama_spm."""
     file = f"reproducers/llama_spm-lmfe-{version}-unsound-other.yaml"
     proof: dict[str, Any] = {"builder": "lmfe", "tokenizer": "llama_spm", "verdict": "unsound"}
     proof |= {"grammar": "start: /(\ufffd||z)/", "tokens": [], "ids": [131, 132, 133, 134]}
@@ -183,7 +186,7 @@ def release(folder: Path, version: str, **values: object) -> Path:
 
 
 def test_the_audits_of_all_releases_are_one_run_to_report_on(tmp_path: Path) -> None:
-    """By one command, from what the script writes."""
+    """One command makes the report from the files that the script writes."""
     known = "dottxt-ai/outlines#820, by its use"
     audits = [
         release(tmp_path / "here", "0.11.3", known=known),

@@ -1,4 +1,4 @@
-"""Replay: instances of schemas through every builder's masks, and whose fault a failure is."""
+"""Replay: instances of schemas are walked through every builder's masks; failures get a cause."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ COLLECTION: dict[str, dict[str, Any]] = {
             {"valid": False, "data": []},
         ],
     },
-    "mistaken": {  # the file says what is not so: the engine is not to blame for what it says
+    "mistaken": {  # the file is wrong about its instances; the engine gets the blame
         "schema": {"const": 12},
         "tests": [{"valid": True, "data": 13}, {"valid": False, "data": 12}],
     },
@@ -65,11 +65,11 @@ COLLECTION: dict[str, dict[str, Any]] = {
 }
 
 SPLITS = (Split.CANONICAL, Split.GREEDY, Split.RANDOM)
-"""Those of a replay."""
+"""The splits of a replay."""
 
 
 def collection(folder: Path, **more: dict[str, Any]) -> list[str]:
-    """The collection as files, and the arguments that replay it."""
+    """Write the collection as files; return the arguments that replay it."""
     folder.mkdir()
     for name, document in (COLLECTION | more).items():
         (folder / f"{name}.json").write_text(json.dumps(document), "utf-8")
@@ -83,7 +83,7 @@ def tiny(folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """The collection under mistral_v1, unfixed and fixed."""
+    """A replay of the collection with mistral_v1 and the builders `unfixed` and `fixed`."""
     folder = tmp_path_factory.mktemp("replay")
     done = pipeline(folder, "run", *collection(folder / "schemas"))
     assert done.code == 0, done.err
@@ -109,7 +109,7 @@ def test_unfixed_refuses_valid_instances_and_the_token_that_did_it_is_named(done
     assert rows.filter(pl.col("claimed") != pl.col("true")).height > 1
     for row in rows.iter_rows(named=True):
         assert row["culprit_step"] <= row["failed_at"], row
-        if row["claimed"] == row["true"]:  # then the mask lacks it: something else was forced
+        if row["claimed"] == row["true"]:  # then the mask misses it: another token was forced
             assert (row["reason"], row["culprit_step"]) == ("masked", row["failed_at"])
 
 
@@ -168,7 +168,7 @@ def test_threads_and_shards_change_nothing_and_a_missing_shard_is_named(
 
 
 def test_every_job_of_the_matrix_that_has_not_begun_is_named(tmp_path: Path) -> None:
-    """Not only the shards of those vocabularies of which some shard was there."""
+    """Also the shards of vocabularies that no shard has begun."""
     folder = tmp_path / "files"
     folder.mkdir()
     files = [
@@ -218,7 +218,7 @@ def test_every_job_of_the_matrix_that_has_not_begun_is_named(tmp_path: Path) -> 
             ["-m", "tokenizer=glob(mistral*)"],
             [f"tokenizer=mistral_v{n}" for n in (1, 2, 3)],
         ),
-        (["-m", "tokenizer=a,,b"], []),  # Hydra says what is wrong with it
+        (["-m", "tokenizer=a,,b"], []),  # Hydra reports the error
     ],
 )
 def test_the_jobs_of_a_command(arguments: list[str], jobs: list[str]) -> None:
@@ -314,7 +314,7 @@ def _ids(opened: Opened, piece: bytes) -> list[int]:
 
 
 def test_a_limit_and_a_late_walk_are_never_the_builders() -> None:
-    """And a builder is blamed only where the bytes and the true table both side with the file."""
+    """The builder gets the blame for a refused text only if bytes and true table accept it."""
     for valid, end, by_bytes, by_truth in itertools.product(
         (True, False), InstanceEnd, (True, False), (True, False)
     ):

@@ -46,7 +46,8 @@ def test_the_console_ends_with_the_table_and_the_files(default_run: Finished) ->
 
 
 def test_both_failure_modes_of_the_founding_document_are_seen(default_run: Finished) -> None:
-    """Drop and ramble, and the silent one: a clean end, no error, wrong bytes."""
+    """One failure drops the constraint and continues. The other is silent: a clean end, no error,
+    wrong bytes."""
     founding = default_run.table("cells").filter(builder="unfixed", case="founding")
     verdicts = dict(founding.select("suite", "verdict").iter_rows())
     assert verdicts["forced_literal"] == "unenforced"
@@ -150,7 +151,7 @@ def test_multirun_over_the_field(tmp_path: Path) -> None:
     # U+2581 as real text comes back from Gemma 4's tokenizer as a space (field case U-11).
     others = left.filter(pl.col("tokenizer") != "bert_bge").select("tokenizer", "case").rows()
     assert others == [("gemma4", "meta_symbol")]
-    # An uncased WordPiece vocabulary spells no capitals, and has no id to end a text with.
+    # An uncased WordPiece vocabulary has no capital letters and no end id.
     bert = left.filter(tokenizer="bert_bge")
     assert set(bert["verdict"]) == {"impossible", "no_stop"}
     assert set(bert["cause"]) == {"vocabulary", "special"}
@@ -159,7 +160,7 @@ def test_multirun_over_the_field(tmp_path: Path) -> None:
 
 
 def test_real_weights_are_right_under_every_builder(tmp_path: Path) -> None:
-    """SmolLM2's own tokenizer is byte-level BPE and does not clean spaces."""
+    """SmolLM2's tokenizer is byte-level BPE and does not clean up spaces."""
     done = pipeline(tmp_path, "run", "model=smollm2", "experiment=defects", *GENERATE)
     assert done.code == 0, done.err
     cells = done.table("cells")
@@ -173,7 +174,7 @@ def test_real_weights_are_right_under_every_builder(tmp_path: Path) -> None:
 
 
 def test_tinyllama_from_a_hub(tmp_path: Path) -> None:
-    """`python -m pipeline run model=tinyllama`, against a server that speaks the hub's protocol."""
+    """`python -m pipeline run model=tinyllama` with a local server that imitates the hub."""
     weights = forge.forged(vocabulary_file("llama_spm"), 0, source.cache_dir())
     repository = "TheBloke/TinyLlama-1.1B-Chat-v1.0-GGUF"
     file = "tinyllama-1.1b-chat-v1.0.Q8_0.gguf"
@@ -208,7 +209,7 @@ def test_every_experiment_composes(experiment: str) -> None:
 
 
 def test_settings_shown_of_a_multirun_are_refused_in_words() -> None:
-    """Hydra answers with a traceback."""
+    """Hydra itself would print a traceback."""
     done = pipeline(Path("unused"), "run", "-m", "tokenizer=phi3,qwen2", "--cfg", "job")
     assert done.code == 2
     assert done.err.strip() == "error: --cfg shows the settings of a single job: remove -m."
@@ -221,7 +222,7 @@ def test_debug_quick_is_small(tmp_path: Path) -> None:
 
 
 def test_fast_forward_and_the_number_of_places_change_no_row(tmp_path: Path) -> None:
-    """`exact` forces on SentencePiece; `unfixed` rambles on when its constraint is lost."""
+    """`exact` forces tokens on SentencePiece; `unfixed` continues after it loses its constraint."""
     told = {
         name: pipeline(tmp_path, "run", *SHORT, f"run.name={name}", *more)
         for name, more in (

@@ -53,8 +53,7 @@ def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
 
 
 def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
-    """For each tokenizer and builder: walks, judged masks, and faults. The first row is the header.
-    """
+    """Walks, judged masks and faults of each tokenizer and builder; the first row is the header."""
     rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
     rows[0] += ["not judged", "exact", "forced only", "engine's own", "faults"]
     for (tokenizer, builder), group in states.group_by(

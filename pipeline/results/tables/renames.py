@@ -96,7 +96,7 @@ def from_1_to_2(table: str, rows: pl.LazyFrame) -> pl.LazyFrame:
 def _with_status(table: str, rows: pl.LazyFrame, moved: list[str]) -> pl.LazyFrame:
     """Add the column `status`; replace failures and placeholders in other columns with null."""
     status = pl.coalesce(*(pl.when(_failure(name)).then(name) for name in moved))
-    if table == "prefix":  # version 1: `none of them` and a reason if our encoder refuses a vocabulary
+    if table == "prefix":  # `none of them` with a reason: our encoder refused the vocabulary
         refused = pl.when(pl.col("reason") != "").then(pl.lit(Status.LOAD_REFUSED.value))
         status = pl.coalesce(status, refused)
     rows = rows.with_columns(status=pl.coalesce(status, pl.lit(Status.OK.value)))

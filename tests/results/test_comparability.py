@@ -17,7 +17,7 @@ from support.comparisons import Out, both, builders, compared, ran
 
 matrix_run = compare_runs.matrix_run
 
-# ── the embedded matrix ──────────────────────────────────────────────────────────────────────────
+# ── the embedded matrix ─────────────────────────────────────────────────────────────────────────
 
 
 def test_unfixed_to_fixed_lists_every_flip_and_exits_0(capsys: Out) -> None:
@@ -52,7 +52,7 @@ def test_a_run_equals_itself_made_again(tmp_path: Path, capsys: Out) -> None:
     assert "nothing changed" in out
 
 
-# ── every unusual pair of sides ──────────────────────────────────────────────────────────────────
+# ── every unusual pair of sides ─────────────────────────────────────────────────────────────────
 
 
 def test_removed_case_is_a_regression(tmp_path: Path, capsys: Out) -> None:

@@ -17,7 +17,7 @@ from support.comparisons import Out, both, builders, compared, ran
 
 matrix_run = compare_runs.matrix_run
 
-# ── which runs, which part ───────────────────────────────────────────────────────────────────────
+# ── which runs, which part ──────────────────────────────────────────────────────────────────────
 
 
 def test_runs_are_found_by_name_folder_and_latest(tmp_path: Path, capsys: Out) -> None:
@@ -93,7 +93,7 @@ def test_two_targets_of_one_run(tmp_path: Path, capsys: Out) -> None:
     assert "Regressed (1)" in out
 
 
-# ── classification ───────────────────────────────────────────────────────────────────────────────
+# ── classification ──────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_pair_of_verdicts_has_the_change_that_badness_gives(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_fail_on_never(capsys: Out) -> None:
     assert "39 cells and" in out
 
 
-# ── versions and tables ──────────────────────────────────────────────────────────────────────────
+# ── versions and tables ─────────────────────────────────────────────────────────────────────────
 
 
 def test_versions_that_changed_come_first_in_every_output(tmp_path: Path, capsys: Out) -> None:

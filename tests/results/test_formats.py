@@ -29,7 +29,7 @@ from support.comparisons import Out, both, builders, compared, ran
 
 matrix_run = compare_runs.matrix_run
 
-# ── outputs ──────────────────────────────────────────────────────────────────────────────────────
+# ── outputs ─────────────────────────────────────────────────────────────────────────────────────
 
 HOSTILE = (
     b"\x1b[2J\x00\xff|`` </failure>]]> \"'\\\n::error::x\r##[error]y %0A @team <script>"
@@ -189,7 +189,7 @@ def test_a_code_span_holds_all_of_its_text(text: str) -> None:
     assert fence[0] not in re.findall("`+", inner)
 
 
-# ── sampled repeats ──────────────────────────────────────────────────────────────────────────────
+# ── sampled repeats ─────────────────────────────────────────────────────────────────────────────
 
 
 def test_repeats_give_rates_and_an_exact_test(tmp_path: Path, capsys: Out) -> None:
@@ -226,7 +226,7 @@ def test_wilson_and_mcnemar_against_known_values() -> None:
     assert mcnemar(3000, 2000) == mcnemar(2000, 3000) < 1e-40
 
 
-# ── imports and exit codes ───────────────────────────────────────────────────────────────────────
+# ── imports and exit codes ──────────────────────────────────────────────────────────────────────
 
 
 def in_a_process(code: str) -> str:

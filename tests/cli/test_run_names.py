@@ -148,7 +148,7 @@ def test_a_run_has_one_name_in_every_command(
         release(results / "b")
         assert TAKES[command].format("b") in capsys.readouterr().out
     for run, words in (
-        ("none", f"There is no run 'none': neither in {results} (b, a) nor as a folder."),
+        ("none", f"There is no run 'none' in {results} (b, a), and no folder of that name."),
         ("baseline", "The baseline can only be the before side: before.run=baseline."),
     ):
         assert ask(results, run) == 2

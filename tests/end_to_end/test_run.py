@@ -257,7 +257,7 @@ def test_repeats_are_sampled_apart_and_their_rates_shown(tmp_path: Path) -> None
     assert once.table("states").height >= cells.filter(builder="exact").height
     texts = cells.filter(suite="half_free", builder="exact").group_by("case")
     assert cast(int, texts.agg(pl.col("output").n_unique())["output"].max()) > 1
-    assert "Rates of cells right over repeats" in once.out
+    assert "Rates of right cells over repeats" in once.out
     steps = once.table("steps").group_by("cell_key", "repeat").agg(pl.len().alias("n_tokens"))
     joined = cells.join(steps, on=["cell_key", "repeat"], suffix="_steps")
     assert joined.height == cells.filter(pl.col("n_tokens") > 0).height

@@ -118,7 +118,7 @@ def test_a_run_in_process_compares_with_one_of_a_server(section8: Finished) -> N
     paired = comparison.cells.filter(pl.col("suite") != "sentinel")
     assert paired["change"].is_in(["still_passing", "still_failing"]).all()
     assert comparison.exit_code("regression") == 0
-    assert comparison.hints == ("a server's token table is not seen: only cells are compared",)
+    assert comparison.hints == ("a server does not show its token table: only cells are compared",)
 
 
 def side(run: Finished, builder: str) -> Side:

@@ -15,7 +15,7 @@ from support.compare_runs import copied, failing, made, matrix
 Out = pytest.CaptureFixture[str]
 
 matrix_run = compare_runs.matrix_run
-"""What `matrix` needs; pytest looks for fixtures in the module of the tests."""
+"""The fixture that `matrix` needs; pytest finds it only in the module of the tests."""
 
 
 def ran(capsys: Out, command: str, *arguments: object) -> tuple[int, str, str]:
@@ -57,7 +57,7 @@ def test_the_file_is_one_sorted_verdict_per_cell(tmp_path: Path, capsys: Out) ->
 def test_the_projects_own_baseline_holds(capsys: Out) -> None:
     """The gate of the project's own CI, on the embedded matrix.
 
-    Library versions may differ here from those it was saved with, the rest may not.
+    Library versions may differ from those in the baseline. Nothing else may.
     """
     code, out, err = gated(capsys, ROOT / "baseline.txt", matrix())
     assert code == 0, out + err
@@ -110,7 +110,7 @@ def test_a_case_defined_otherwise_is_refused_though_others_were_added(
     other = made(tmp_path / "c", [{"case": "x", "case_hash": "other"}, {"case": "y"}])
     code, _, err = gated(capsys, file, other)
     assert code == 2
-    assert "suites: suite s is not the one of baseline.txt" in err
+    assert "suites: suite s differs from the one in baseline.txt" in err
     assert gated(capsys, file, other, "allow=[suites]")[0] == 0
 
 
@@ -189,8 +189,11 @@ def test_a_baseline_of_every_schema_version_is_read(
 
 NO_BASELINES: list[tuple[Callable[[str], str], str]] = [
     (lambda text: text[: text.rindex("ok")], "cut short or merged by hand"),
-    (lambda text: text[:-12], "the file was cut short, or a merge left it"),
-    (lambda text: text + "<<<<<<< HEAD\n", "the file was cut short, or a merge left it"),
+    (lambda text: text[:-12], "the file was cut short, or a merge conflict is left in it"),
+    (
+        lambda text: text + "<<<<<<< HEAD\n",
+        "the file was cut short, or a merge conflict is left in it",
+    ),
     (lambda text: text.replace("format 1", "format 2"), "has format 2"),
     (lambda text: text.replace("format 1", "format 12"), "has format 12"),
     (
@@ -203,7 +206,7 @@ NO_BASELINES: list[tuple[Callable[[str], str], str]] = [
     (lambda text: "", "does not begin with `# byte-exact baseline, format N`"),
     (lambda text: "\udcff", "cannot be read"),
 ]
-"""How a baseline is spoilt, and what is said of it."""
+"""How each test damages the baseline file, and a part of the error message."""
 
 
 @pytest.mark.parametrize(("edit", "said"), NO_BASELINES)

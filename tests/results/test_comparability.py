@@ -1,4 +1,4 @@
-"""`compare`: the embedded matrix, and each odd pair of sides with an outcome of its own."""
+"""`compare`: the embedded matrix, and every unusual pair of sides with its own outcome."""
 
 import json
 import re
@@ -52,7 +52,7 @@ def test_a_run_equals_itself_made_again(tmp_path: Path, capsys: Out) -> None:
     assert "nothing changed" in out
 
 
-# ── each odd pair of sides has its own outcome ──────────────────────────────────────────────────
+# ── every unusual pair of sides ─────────────────────────────────────────────────────────────────
 
 
 def test_removed_case_is_a_regression(tmp_path: Path, capsys: Out) -> None:
@@ -94,11 +94,11 @@ def test_another_suite_hash_is_refused_with_the_case_named(tmp_path: Path, capsy
     run = copied(tmp_path / "other", lambda cells: cells.with_columns(case_hash=changed))
     code, out, err = ran(capsys, *both(matrix(), run))
     assert (code, out) == (2, "")
-    assert "suites: 3 cases defined otherwise: enum/emoji, forced_literal/emoji" in err
+    assert "suites: 3 cases with different definitions: enum/emoji, forced_literal/emoji" in err
     assert "allow=[suites]" in err
     code, out, _ = ran(capsys, *both(matrix(), run), "allow=[suites]")
     assert code == 0
-    assert "Not alike, and allowed:\n  suites: 3 cases" in out
+    assert "Allowed differences:\n  suites: 3 cases" in out
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_truncated_parquet_is_refused(tmp_path: Path, capsys: Out) -> None:
 
 
 def test_damage_inside_a_table_is_refused_too(tmp_path: Path, capsys: Out) -> None:
-    """The footer is whole, the pages are not."""
+    """The footer of the Parquet file is intact; its data pages are not."""
     run = copied(tmp_path / "torn")
     for table in ("steps", "cells"):
         path = run / f"{table}.parquet"
@@ -201,7 +201,7 @@ def test_an_older_schema_version_is_converted(
 
 @pytest.mark.parametrize("version", range(1, schemas.SCHEMA_VERSION + 1))
 def test_runs_of_every_schema_version_stay_readable(version: int) -> None:
-    """`tests/fixtures/run_vN` is a real run; whoever raises the version adds one."""
+    """`tests/fixtures/run_vN` is a real run; each new schema version needs one."""
     run = FIXTURES / f"run_v{version}"
     held = json.loads((run / "manifest.json").read_text("utf-8"))["rows"]
     assert {"cells", "steps", "tokenizers", "tokens", "masks"} <= held.keys()
@@ -218,7 +218,7 @@ def test_runs_of_every_schema_version_stay_readable(version: int) -> None:
 
 
 def test_a_column_that_came_later_reads_as_null(tmp_path: Path) -> None:
-    """Field case U-32: the union of columns, nulls filled."""
+    """Field case U-32: the union of the columns, with missing values filled with null."""
     run = copied(tmp_path / "early", lambda cells: cells.drop("case_hash"))
     assert parquet.read(run, "cells")["case_hash"].null_count() == 80
     assert compared(run, matrix()).exit_code("any_change") == 0
@@ -234,8 +234,8 @@ def test_duplicated_cell_is_refused(tmp_path: Path, capsys: Out) -> None:
 def test_field_case_u35(tmp_path: Path, capsys: Out) -> None:
     """ "Did it get worse?": A pass/pass/fail, B pass/fail/missing, one case only in B.
 
-    Two regressions (one flip, one missing), one new case, and the exit code says so. A missing
-    result is never netted against the new one. A duplicated case id is refused, see above.
+    There are two regressions (one flip, one missing) and one new case; the exit code is 1. A new
+    case never offsets a missing one. A duplicated case id is refused: see the test above.
     """
     a = made(tmp_path / "a", [{"case": "one"}, {"case": "two"}, failing("three")])
     b = made(tmp_path / "b", [{"case": "one"}, failing("two"), {"case": "four"}])

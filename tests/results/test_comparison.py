@@ -1,4 +1,4 @@
-"""`compare`: which runs and parts, what became of each cell, versions and tables."""
+"""`compare`: the choice of runs and parts, the change of each cell, versions and tables."""
 
 import itertools
 import json
@@ -136,7 +136,7 @@ def test_other_output_under_the_same_verdict_is_a_change_but_no_regression(
     code, out, _ = ran(capsys, *both(a, b))
     assert code == 0
     assert "1 outputs differ" in out
-    assert "1 cells came out otherwise though everything on record" in out
+    assert "1 cells have another outcome although their recorded inputs are the same" in out
     assert ran(capsys, *both(a, b), "fail_on=any_change")[0] == 1
 
 
@@ -180,7 +180,7 @@ def test_a_token_newly_wrong_is_a_regression_though_no_cell_met_it(
 
 
 def test_a_table_that_was_not_made_does_not_pass_for_one_without_faults(tmp_path: Path) -> None:
-    """Without its row in `tokenizers` a builder has no wrong tokens: that is not better."""
+    """A builder without a row in `tokenizers` has no rows of wrong tokens. That is not better."""
     unmade = copied(tmp_path / "a", lambda rows: rows.filter(builder="fixed"), table="tokenizers")
     run = copied(tmp_path / "b", lambda rows: rows.clear(), table="tokens", source=unmade)
     found = compared(matrix(), run).tables
@@ -250,7 +250,7 @@ def test_a_schema_that_is_not_the_same_is_refused(tmp_path: Path, capsys: Out) -
     )
     code, _, err = ran(capsys, *both(was, now))
     assert code == 2
-    assert "suites: 2 schemas defined otherwise: s/a, s/b" in err
+    assert "suites: 2 schemas with different definitions: s/a, s/b" in err
     assert ran(capsys, *both(was, now), "allow=[suites]")[0] == 0
 
 
@@ -267,4 +267,4 @@ def test_ids_of_another_vocabulary_are_not_compared(tmp_path: Path) -> None:
     run = copied(tmp_path / "b", lambda rows: rows.head(5), table="tokens", source=run)
     found = compared(matrix(), run)
     assert not found.tables.filter(table="tokens").height
-    assert "not the same vocabulary" in found.hints[0]
+    assert "the vocabularies differ" in found.hints[0]

@@ -1,4 +1,4 @@
-"""`compare`: its outputs, sampled repeats, and what it needs and promises."""
+"""`compare`: its outputs, sampled repeats, its imports, and its documented exit codes."""
 
 import json
 import os
@@ -105,7 +105,7 @@ def test_markdown_is_cut_with_a_count_never_silently(tmp_path: Path) -> None:
     assert "\n### Regressed (3000)\n" in text
     assert shown > 50
     assert f"- … and {3000 - shown} more; all are in `comparison.parquet`" in text
-    assert "### Removed (1)" in text  # a long section does not drive out the next
+    assert "### Removed (1)" in text  # a long section leaves room for the next one
 
 
 @settings(derandomize=True, deadline=None)
@@ -226,7 +226,7 @@ def test_wilson_and_mcnemar_against_known_values() -> None:
     assert mcnemar(3000, 2000) == mcnemar(2000, 3000) < 1e-40
 
 
-# ── what it needs, what it promises ─────────────────────────────────────────────────────────────
+# ── imports and exit codes ──────────────────────────────────────────────────────────────────────
 
 
 def in_a_process(code: str) -> str:

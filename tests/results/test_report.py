@@ -1,4 +1,4 @@
-"""The report as files: what each page says of whole, partial, foreign and large runs."""
+"""The report as files: the text of each page for complete, partial, foreign and large runs."""
 
 import html
 import json
@@ -43,14 +43,14 @@ MB = 1_000_000
 
 
 def text(site: Path, file: str) -> str:
-    """What a page says, without its scripts, styles and tags."""
+    """The text of a page, without its scripts, styles and tags."""
     page = (site / file).read_text("utf-8")
     page = re.sub(r"(?s)<(script|style)\b.*?</\1>", " ", page)
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).split())
 
 
 def data(site: Path, file: str, name: str) -> Any:
-    """The JSON that a page carries under this id."""
+    """The JSON that a page has in the element with this id."""
     page = (site / file).read_text("utf-8")
     found = re.search(rf'(?s)<script type="application/json" id="{name}">(.*?)</script>', page)
     assert found is not None, name
@@ -128,7 +128,7 @@ def test_a_cell_page_tells_the_steps(tmp_path: Path) -> None:
 
 
 def test_what_a_server_does_not_tell_is_not_called_wrong(tmp_path: Path) -> None:
-    """A server gives the ids it took, but neither its token table nor its masks."""
+    """A server returns the ids that it sampled, but not its token table and not its masks."""
     bad = cell(target="server", case="c", verdict="silent_corruption", culprit_step=0)
     unsaid = step(bad, 0, token=7, true=b" x", claimed=None, n_allowed=None, origin=None)
     made(tmp_path / "runs" / "a", {"cells": [bad], "steps": [unsaid]})
@@ -176,7 +176,7 @@ def test_a_replay_tells_whose_fault_each_walk_is(tmp_path: Path) -> None:
 
 
 def test_the_field_stands_with_what_shows_each_fault(tmp_path: Path) -> None:
-    """Builder, release, vocabulary, figures, status, the smallest mask, its files, the report."""
+    """A row has builder, release, vocabulary, numbers, status, smallest mask, files and report."""
     report_runs.field(tmp_path / "runs")
     site = reported(tmp_path / "runs")
     said = text(site, "field.html")
@@ -218,7 +218,7 @@ def test_without_a_released_builder_the_field_says_how_to_get_them(
     assert "audit.engines=[xgrammar" in said
 
 
-# What is missing is said, on every page.
+# Every page says what is missing.
 
 
 def without_steps(results: Path) -> None:

@@ -1,4 +1,4 @@
-"""The report in a real browser: every page from the file system, by mouse, keyboard and screen."""
+"""The report in a real browser: pages opened as files and used with mouse and keyboard."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,13 +15,13 @@ from support import report_runs
 from support.command import Finished
 from support.report_runs import HOSTILE, cell, made, nothing, reported, server, truncated
 
-axe: Any = import_module("axe_playwright_python.sync_playwright")  # it brings no types
+axe: Any = import_module("axe_playwright_python.sync_playwright")  # it has no type annotations
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium here: apt-get install --no-install-recommends chromium"
 )
-# Whether a frame of the page is wider than the screen, which makes a phone scroll sideways.
+# True if the page is wider than the screen: a phone then scrolls sideways.
 TOO_WIDE = "document.documentElement.scrollWidth > innerWidth"
 
 
@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 
 @dataclass
 class Watched:
-    """A tab, and everything it said or asked for that it must not."""
+    """A tab, and its faults: console messages, errors, dialogs and requests to the network."""
 
     tab: Page
     faults: list[str] = field(default_factory=list[str])
@@ -75,7 +75,7 @@ def watch(browser: Browser) -> Iterator[Watched]:
 
 @pytest.fixture(scope="module")
 def real(default_run: Finished, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of the main job, its two builders compared."""
+    """The report of the main job, with a comparison of its two builders."""
     out = tmp_path_factory.mktemp("real") / "site"
     results, name = default_run.folder.parent, default_run.folder.name
     sides = ("before.builder=fixed", "after.builder=unfixed")
@@ -85,7 +85,7 @@ def real(default_run: Finished, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a run whose every text is out to break a page, compared with its like."""
+    """The report of a run whose texts all try to break a page, compared with another such run."""
     results = tmp_path_factory.mktemp("hostile") / "runs"
     report_runs.hostile(results / "<b>before")
     report_runs.hostile(results / "after", verdict="crashed")
@@ -93,13 +93,13 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def serious_faults(tab: Page) -> list[dict[str, Any]]:
-    """What axe finds on a page that shuts somebody out."""
+    """The accessibility faults on a page that axe rates as serious or critical."""
     found: list[dict[str, Any]] = axe.Axe().run(tab).response["violations"]
     return [fault for fault in found if fault["impact"] in ("serious", "critical")]
 
 
 def pages(site: Path) -> list[Path]:
-    """One page of each kind, and every page of cells where there are few."""
+    """All pages of the top folder, and up to nine pages of its subfolders."""
     return [*sorted(site.glob("*.html")), *sorted(site.glob("*/*.html"))[:9]]
 
 
@@ -154,7 +154,7 @@ def test_every_hostile_cell_is_shown_as_it_is(hostile: Path, watch: Watched) -> 
 
 
 def test_the_policy_lets_no_other_script_run(real: Path, browser: Browser) -> None:
-    """Were an escape missed, the page itself would still refuse to run it."""
+    """If an escape were missing, the page's content policy would still block the script."""
     context = browser.new_context()
     tab = watched(context).open(real / "index.html")
     tab.evaluate(

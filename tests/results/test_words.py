@@ -1,4 +1,4 @@
-"""One vocabulary: every word of every table is one of its column's closed type."""
+"""One vocabulary: every word in a table belongs to the closed type of its column."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_word_of_several_types_means_one_thing() -> None:
 
 @pytest.mark.parametrize("version", range(1, schemas.SCHEMA_VERSION + 1))
 def test_tables_of_every_version_hold_known_words_alone(version: int) -> None:
-    """Those of older versions once they are converted."""
+    """Tables of older versions are converted first."""
     looked = 0
     for run in FIXTURES.glob(f"run_v{version}*"):
         for file in run.glob("*.parquet"):
@@ -107,7 +107,7 @@ def version_1(table: str, *rows: Mapping[str, object]) -> pl.DataFrame:
 
 
 def test_a_failure_leaves_the_columns_that_mean_something_else() -> None:
-    """`walk="all"`, `ended="crashed"` and a reason as the checker's objection, in version 1."""
+    """Version 1 wrote `walk="all"`, `ended="crashed"`, and the reason in the column `objection`."""
     died = {"walk": "all", "grammar": "", "n_steps": 0, "ended": "crashed", "verdict": "crashed"}
     right = {"walk": "0001-uniform", "grammar": "s/c", "n_steps": 0, "ended": "refused"}
     made = version_1(
@@ -122,7 +122,7 @@ def test_a_failure_leaves_the_columns_that_mean_something_else() -> None:
 
 
 def test_a_failure_of_an_engine_has_its_own_column() -> None:
-    """One grammar that does not compile is a row of its walk; an engine that died has no walk."""
+    """A grammar that does not compile has a row with its walk. A crashed engine has no walk."""
     here = {"walk": "0001-uniform", "grammar": "s/c", "step": 0}
     none = {"walk": "", "grammar": "", "step": 0}
     made = version_1(
@@ -139,7 +139,7 @@ def test_a_failure_of_an_engine_has_its_own_column() -> None:
 
 
 def test_a_failure_of_the_prefix_has_its_own_column() -> None:
-    """The empty text is one of those that are looked at, and `none of them` an answer."""
+    """The empty text is also a probe, and `none of them` can be a valid answer."""
     made = version_1(
         "prefix",
         {"text": "", "implementation": "", "scheme": "timeout", "reason": "late"},
@@ -186,7 +186,7 @@ def test_changelog_tells_every_rename_and_no_other() -> None:
 
 @pytest.mark.parametrize("table", ["walks", "engines", "prefix", "replay"])
 def test_what_was_made_under_version_1_is_as_made_today(table: str) -> None:
-    """The same commands, with the same worker killed, by the release before and by this one."""
+    """The fixtures come from the same commands, with the same worker killed, in both releases."""
     then, now = (
         parquet.read(FIXTURES / f"run_v{version}_failed", table).drop(renames.PROSE, strict=False)
         for version in (1, 2)
@@ -208,10 +208,12 @@ def test_no_table_of_the_run_but_these_is_converted() -> None:
 # --- no word is compared as a bare string ---------------------------------------------------------
 
 _PLAIN = {"ok", "exact", "inexact", "unsound", "incomplete", "disagrees", "agrees", "thrown"}
-"""Words of one part that mean nothing else in these packages; those of several parts all count."""
+"""Words without an underscore that have no other meaning in these packages.
+
+All words with an underscore count."""
 _COLUMNS = {column for columns in schemas.SCHEMAS.values() for column in columns}
 _DATA = {"renames.py": "words of older versions", "special_tokens.py": "a text, ok"}
-"""Files that hold such words for another reason."""
+"""Files that use such words for another reason."""
 
 
 def _words() -> set[str]:
@@ -223,7 +225,7 @@ def _words() -> set[str]:
 
 
 _TOLD = {"verdict", "cause", "ended", "split", "damage", "origin", "engine_free"}
-"""Names that mean a word of a table wherever they are said."""
+"""Names that always mean a word of a table."""
 _JUDGED = JUDGED | {"engine_free", "strategy", "tokenize", "change", "verdict_after"}
 
 
@@ -241,7 +243,7 @@ def _judged(node: ast.AST) -> bool:
 
 
 def _literals(node: ast.AST) -> list[ast.Constant]:
-    """The strings of an expression, but for names of columns."""
+    """The strings of an expression, without names of columns."""
     match node:
         case ast.Constant(str()):
             return [node]
@@ -252,7 +254,7 @@ def _literals(node: ast.AST) -> list[ast.Constant]:
 
 
 def _bare_of_columns(path: Path) -> list[str]:
-    """Strings that a column of words is compared with, whatever they are."""
+    """All strings that a column of words is compared with."""
     found: list[ast.Constant] = []
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         parts: list[ast.AST] = []
@@ -274,7 +276,7 @@ def _bare_of_columns(path: Path) -> list[str]:
 
 
 def _bare(path: Path) -> list[str]:
-    """Words as literals in comparisons, filters, containers of comparisons and keys of `get`."""
+    """Literal words in comparisons, filters, compared containers, and keys of `get`."""
     tree, words, found = ast.parse(path.read_text("utf-8")), _words(), list[str]()
     for node in ast.walk(tree):
         looked: list[ast.AST] = []

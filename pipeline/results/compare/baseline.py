@@ -29,10 +29,10 @@ _NOT_KEPT = ("byte-exact", "commit", "devices", "python")
 
 
 def lines(side: Side) -> list[str]:
-    """A run's verdicts as the lines of a baseline file."""
+    """A run's verdicts as the lines of a baseline file. Raises CompareError for sampled repeats."""
     if "repeat" in side.cells.columns and side.cells["repeat"].drop_nulls().len():
         raise CompareError(
-            f"{side.name} holds sampled repeats; a baseline keeps one verdict a cell. "
+            f"{side.name} holds sampled repeats; a baseline keeps one verdict per cell. "
             "Save a run without repeats."
         )
     return [f"{line}\n" for line in _lines(side)]
@@ -54,7 +54,10 @@ def _lines(side: Side) -> Iterator[str]:
 
 
 def load(path: Path, asked: Asked) -> Side:
-    """Read a baseline as a side of a comparison."""
+    """Read a baseline as a side of a comparison, narrowed to the asked part.
+
+    Raises CompareError if the file cannot be read or does not have the part.
+    """
     side = read(path)
     return Side(
         name=side.name,
@@ -68,7 +71,7 @@ def load(path: Path, asked: Asked) -> Side:
 
 
 def read(path: Path) -> Side:
-    """Read a baseline file. Raises CompareError that names the wrong line."""
+    """Read a baseline file. Raises CompareError; for a malformed line, it names the line."""
     try:
         there = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -81,7 +84,7 @@ def read(path: Path) -> Side:
     if said is None or int(said[1]) != _FORMAT:
         have = f"has format {said[1]}" if said else f"does not begin with `{_MARK}N`"
         raise CompareError(
-            f"{path} {have}: this byte-exact reads format {_FORMAT}, and the file was edited, or "
+            f"{path} {have}, but this byte-exact reads format {_FORMAT}. The file was edited, or "
             "written by another tool or version. Save the baseline again."
         )
     versions: dict[str, str] = {}
@@ -94,8 +97,8 @@ def read(path: Path) -> Side:
             kind, name, value = head[1], head[2], head[3] or ""
             if kind == "schema" and not (name.isdecimal() and parquet.readable(int(name))):
                 raise CompareError(
-                    f"{path} is of schema version {name}; this byte-exact reads version "
-                    f"{schemas.SCHEMA_VERSION}. Save it again."
+                    f"{path} has schema version {name}; this byte-exact reads version "
+                    f"{schemas.SCHEMA_VERSION}. Save the baseline again."
                 )
             if kind == "version":
                 versions[name] = value
@@ -109,8 +112,8 @@ def read(path: Path) -> Side:
             rows.append((cell[1], cell[2]))
         elif line.strip():
             raise CompareError(
-                f"{path}, line {number}: is neither `verdict  cell_key` nor `# …`: the file was "
-                "cut short, or a merge left it. Correct it, or save the baseline again."
+                f"{path}, line {number} is neither `verdict  cell_key` nor `# …`: the file was cut "
+                "short, or a merge conflict is left in it. Correct it, or save the baseline again."
             )
     if said_cells != str(len(rows)):
         raise CompareError(
@@ -121,7 +124,7 @@ def read(path: Path) -> Side:
 
 
 def _cells(rows: list[tuple[str, str]], path: Path) -> pl.DataFrame:
-    """The lines as cells; columns that a baseline does not have are null."""
+    """The lines as cells, with null in the columns that a baseline does not have."""
     kinds = schemas.SCHEMAS["cells"]
     names = [key.split("/") for _, key in rows]
     columns: dict[str, list[str]] = {
@@ -136,7 +139,7 @@ def _cells(rows: list[tuple[str, str]], path: Path) -> pl.DataFrame:
 
 
 def write(path: Path, content: Iterable[str]) -> None:
-    """Put the file in place, whole or not at all."""
+    """Write the file atomically. Raises ResultsError if it cannot be written."""
     try:
         files.write_text(path, content)
     except OSError as error:

@@ -10,7 +10,7 @@ import polars as pl
 from .side import Side, digests
 
 ALLOW = ("suites", "vocabulary", "model", "settings", "cases")
-"""Differences that `allow` can name. `cases`: removed cells do not count."""
+"""Differences that `allow` can name. With `cases`, removed cells do not count as worse."""
 
 _UNSEEN_BY_SERVERS = ("stages", "engine.oracle", "engine.oracle_budget", "engine.time_limit")
 """Settings that do not affect servers: an in-process run and a server run may differ in them."""
@@ -38,7 +38,7 @@ def differences(before: Side, after: Side, pairs: pl.DataFrame) -> list[Differen
 
 
 def _settings(before: Side, after: Side) -> Iterator[Difference]:
-    """Differences in settings that both sides have; a newer version's setting is none."""
+    """Differences in settings that both sides have. A setting of one side only does not count."""
     keys = before.settings.keys() & after.settings.keys()
     if set(before.cells["target"]).isdisjoint(after.cells["target"]):
         keys -= set(_UNSEEN_BY_SERVERS)
@@ -49,7 +49,7 @@ def _settings(before: Side, after: Side) -> Iterator[Difference]:
 
 
 def _definitions(before: Side, after: Side, pairs: pl.DataFrame) -> Iterator[Difference]:
-    """Paired cells with different cases, vocabularies, models or seeds."""
+    """Paired cells that do not have the same case, vocabulary, model or seed."""
     if before.digests:
         yield from _against_digests(before, after)
         return
@@ -57,10 +57,10 @@ def _definitions(before: Side, after: Side, pairs: pl.DataFrame) -> Iterator[Dif
     model = pl.concat_str("model", "tokenizer", separator="/")
     case = _differ("case_hash") | (_one_null("case_hash") & _differ("grammar_hash"))
     for kind, name, differ, words in (
-        ("suites", suite, case, "cases defined otherwise"),
-        ("vocabulary", pl.col("tokenizer"), _differ("vocab_hash"), "vocabularies not the same"),
-        ("model", model, _differ("model_sha256"), "models not the same"),
-        ("settings", model, _differ("seed"), "seeds not the same"),
+        ("suites", suite, case, "cases with different definitions"),
+        ("vocabulary", pl.col("tokenizer"), _differ("vocab_hash"), "vocabularies that differ"),
+        ("model", model, _differ("model_sha256"), "models that differ"),
+        ("settings", model, _differ("seed"), "models with different seeds"),
     ):
         names = pairs.filter(differ).select(name.alias("name"))["name"].unique().sort().to_list()
         if names:
@@ -79,7 +79,9 @@ def _schemas(before: Side, after: Side) -> Iterator[Difference]:
     both = was.join(now, on=of, suffix="_after").sort(of)
     other = both.filter(pl.col("grammar_hash") != pl.col("grammar_hash_after"))
     if names := ["/".join(row) for row in other.select(of).iter_rows()]:
-        yield Difference("suites", f"{len(names)} schemas defined otherwise: {_some(names)}")
+        yield Difference(
+            "suites", f"{len(names)} schemas with different definitions: {_some(names)}"
+        )
 
 
 def _some(names: list[str]) -> str:
@@ -96,8 +98,10 @@ def _one_null(name: str) -> pl.Expr:
 
 
 def _against_digests(before: Side, after: Side) -> Iterator[Difference]:
-    """A baseline has one hash for each suite; it is compared if none of the suite's cases is
-    missing."""
+    """Differences from a baseline, which has one hash for each suite, vocabulary and model.
+
+    A suite is not compared if the other side does not have all of its cases.
+    """
     kinds = {"suite": "suites", "vocabulary": "vocabulary", "model": "model"}
     cases = before.cells.select("suite", "case").unique()
     now = digests(after.cells, cases)
@@ -105,4 +109,4 @@ def _against_digests(before: Side, after: Side) -> Iterator[Difference]:
     for (kind, name), digest in before.digests.items():
         other = now.get((kind, name))
         if other is not None and other != digest and not (kind == "suite" and name in gone):
-            yield Difference(kinds[kind], f"{kind} {name} is not the one of {before.name}")
+            yield Difference(kinds[kind], f"{kind} {name} differs from the one in {before.name}")

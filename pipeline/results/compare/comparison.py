@@ -34,7 +34,7 @@ class Comparison:
     """Differences between the sides that `allow` permits."""
     allow: tuple[str, ...]
     cells: pl.DataFrame
-    """One row a pair, worst first."""
+    """One row per pair of cells, worst first."""
     tables: pl.DataFrame
     """What changed in the tables other than cells, by id; see `table_changes`."""
     hints: tuple[str, ...]
@@ -77,11 +77,14 @@ class Comparison:
 
 
 def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
-    """Pair two sides. Raises CompareError if they cannot be compared."""
+    """Pair two sides. Raises CompareError if both are the same or if a difference is not allowed.
+
+    `allow` has words of `comparability.ALLOW`.
+    """
     if _same(before, after):
         raise CompareError(
-            f"Both sides are {before.label}: there is nothing to compare. Give before.run and "
-            "after.run two runs, or before.builder and after.builder two builders of one."
+            f"Both sides are {before.label}: there is nothing to compare. Set before.run and "
+            "after.run to two runs, or before.builder and after.builder to two builders of a run."
         )
     key = [name for name in KEY if name not in _compared(before, after)]
     pairs = paired(before.cells, after.cells, key)
@@ -89,9 +92,10 @@ def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
     if unlike := [d for d in differences if d.kind not in allow]:
         words = ",".join(dict.fromkeys(d.kind for d in unlike))
         raise CompareError(
-            f"{before.label} and {after.label} are not alike:\n"
+            f"{before.label} and {after.label} cannot be compared, because they differ:\n"
             + "\n".join(f"  {d.kind}: {d.text}" for d in unlike)
-            + f"\nMake the runs alike, or say that this may differ: allow=[{words}]."
+            + "\nMake both runs with the same inputs and settings, or allow the difference: "
+            + f"allow=[{words}]."
         )
     cells = with_tokens(classified(pairs), before, after)
     changed, notes = table_changes.changes(before, after)
@@ -109,8 +113,9 @@ def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
 
 
 def _compared(before: Side, after: Side) -> set[str]:
-    """The parts that are compared: those that are named, and with a builder also the target, if
-    each side has only one. So an in-process builder can be paired with a server's build."""
+    """The parts that are compared. These are the parts that the user named. If a builder is named
+    and each side has only one target, the target is compared too: then an in-process builder can be
+    paired with a server's build."""
     named = set(before.part)
     targets = [set(side.cells["target"].to_list()) for side in (before, after)]
     if "builder" in named and all(len(some) == 1 for some in targets):
@@ -137,7 +142,7 @@ def _versions(
 
 
 def _renamed(cells: pl.DataFrame, before: Side, after: Side) -> Iterator[str]:
-    """A builder, model, tokenizer or suite that seems to be renamed."""
+    """Hints at a builder, target, model, tokenizer or suite that seems to be renamed."""
     for part in ("builder", "target", "model", "tokenizer", "suite"):
         if part in before.part:
             continue
@@ -176,6 +181,6 @@ def _unexplained(cells: pl.DataFrame) -> Iterator[str]:
     alike = pl.col("cell_hash_before") == pl.col("cell_hash_after")
     if n := cells.filter(moved & alike).height:
         yield (
-            f"{n} cells came out otherwise though everything on record that decides them is the "
-            "same (equal cell_hash): the machine or byte-exact itself made the difference"
+            f"{n} cells have another outcome although their recorded inputs are the same (equal "
+            "cell_hash): the machine or byte-exact itself caused the difference"
         )

@@ -17,7 +17,7 @@ _ENDS = ("before", "after")
 
 
 def paired(before: pl.DataFrame, after: pl.DataFrame, key: list[str]) -> pl.DataFrame:
-    """The full join of both sides; every column except the key is there twice."""
+    """The full join of both sides on `key`. Other columns end in `_before` and `_after`."""
     if "repeat" in before.columns or "repeat" in after.columns:
         key = [*key, "repeat"]
         none = pl.lit(None, dtype=pl.Int64).alias("repeat")
@@ -38,7 +38,7 @@ def paired(before: pl.DataFrame, after: pl.DataFrame, key: list[str]) -> pl.Data
 
 
 def classified(pairs: pl.DataFrame) -> pl.DataFrame:
-    """Every pair with its change, worst first."""
+    """Every pair with its `change` and `output_changed`, worst first."""
     was, now = pl.col("verdict_before"), pl.col("verdict_after")
     bad_was, bad_now = (
         verdict.replace_strict(_BADNESS, default=None, return_dtype=pl.Int64)
@@ -95,7 +95,10 @@ def _columns(there: list[str]) -> list[str]:
 
 
 def with_tokens(cells: pl.DataFrame, before: Side, after: Side) -> pl.DataFrame:
-    """The token at which each changed cell left its grammar or lost its constraint."""
+    """Add the token at which each changed cell left its grammar or lost its constraint.
+
+    The columns are `step`, `token`, `claimed` and `true`, each ending in `_before` and `_after`.
+    """
     for side, end in ((before, "before"), (after, "after")):
         names = {name: f"{name}_{end}" for name in ("token", "claimed", "true")}
         step = pl.coalesce(f"culprit_step_{end}", f"lost_at_step_{end}")

@@ -30,12 +30,12 @@ class Rate:
 
     @property
     def before(self) -> tuple[float, float, float]:
-        """Rate before, with its interval."""
+        """(rate, low, high) before, as fractions of 1."""
         return (self.ok_before / self.pairs, *wilson(self.ok_before, self.pairs))
 
     @property
     def after(self) -> tuple[float, float, float]:
-        """Rate after, with its interval."""
+        """(rate, low, high) after, as fractions of 1."""
         return (self.ok_after / self.pairs, *wilson(self.ok_after, self.pairs))
 
     @property
@@ -45,7 +45,7 @@ class Rate:
 
 
 def wilson(hits: int, n: int) -> tuple[float, float]:
-    """Wilson's score interval of a rate, 95 %."""
+    """(low, high) of Wilson's 95 % score interval of the rate `hits / n`; (0, 1) if n is 0."""
     if n == 0:
         return 0.0, 1.0
     rate, z2 = hits / n, _Z * _Z
@@ -64,7 +64,7 @@ def mcnemar(worse: int, better: int) -> float:
 
 
 def rates(cells: pl.DataFrame) -> tuple[Rate, ...]:
-    """Rates of all repeated pairs together and of each suite; empty without repeats."""
+    """Rates of all repeated pairs, then of each tokenizer and suite; empty without repeats."""
     if "repeat" not in cells.columns:
         return ()
     pairs = cells.filter(

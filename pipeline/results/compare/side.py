@@ -1,7 +1,8 @@
-"""The two sides of a comparison: a run, the part of it, and a check that it is complete.
+"""One side of a comparison: a run or a part of a run, checked to be complete.
 
-A side is a folder, a run by its name, the `latest` run, or the `baseline`; all of it, or one
-builder or target. A run without a manifest, or with tables that do not match it, is refused here.
+A side is a folder, a run's name, the `latest` run, or the `baseline`. It is the whole run, or one
+builder or target of it. A run is refused here if it has no manifest, or if its tables do not match
+the manifest.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Side:
     part: Mapping[str, str]
     cells: pl.DataFrame
     versions: Mapping[str, str]
-    """Everything that made the run, by name."""
+    """Versions of the software and libraries, the engines, devices and the commit, by name."""
     settings: Mapping[str, str]
     """Settings that decide outcomes, by key; they must be equal on both sides."""
     digests: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
@@ -69,7 +70,7 @@ class Side:
     """Number of rows of each table, from the manifest; empty for a baseline."""
 
     def table(self, name: str) -> pl.DataFrame:
-        """Another table of the run, only of this side's part."""
+        """Another table of the run, with only the rows of this side's part."""
         assert self.folder is not None
         rows = whole(self.folder, name, self.rows[name])
         for part, value in self.part.items():
@@ -84,7 +85,11 @@ class Side:
 
 
 def load(asked: Asked, results_dir: Path) -> Side:
-    """Read a run as a side."""
+    """Read a run as a side.
+
+    Raises ConfigError if there is no such run, and CompareError if the run is not complete, if its
+    cells are not valid, or if it does not have the asked part.
+    """
     folder = find(asked.run, results_dir)
     manifest = closed(folder)
     there = parquet.scan(folder, "cells").collect_schema().names()
@@ -113,7 +118,7 @@ def _builders(folder: Path, manifest: dict[str, Any]) -> set[str]:
 
 
 def checked(cells: pl.DataFrame, where: str) -> pl.DataFrame:
-    """The cells, checked: verdicts must be known, and each cell must be there once."""
+    """Return the cells as they are. Raises CompareError for unknown verdicts and repeated cells."""
     strange = set(cells["verdict"].unique().to_list()) - {verdict.value for verdict in Verdict}
     if strange:
         raise CompareError(f"{where} holds unknown verdicts: {sorted(map(str, strange))}.")
@@ -122,7 +127,7 @@ def checked(cells: pl.DataFrame, where: str) -> pl.DataFrame:
     if twice.len():
         raise CompareError(
             f"{where} holds {twice.len()} cells more than once, such as {twice[0]}; "
-            "it is not known which of them counts. Run it again."
+            "it is unclear which one counts. Run it again."
         )
     return cells
 
@@ -130,8 +135,10 @@ def checked(cells: pl.DataFrame, where: str) -> pl.DataFrame:
 def narrowed(
     cells: pl.DataFrame, asked: Asked, where: str, builders: Iterable[str] = ()
 ) -> pl.DataFrame:
-    """Only the cells of the named builder or target. `builders` are those of other tables, for a
-    run without cells."""
+    """Only the cells of the named builder or target. Raises CompareError if there is none.
+
+    `builders` are the builders of other tables: a run without cells may still have the builder.
+    """
     for name, value in asked.part().items():
         there = {*cells[name].to_list(), *(builders if name == "builder" else ())}
         if value not in there:
@@ -143,10 +150,11 @@ def narrowed(
 
 
 def digests(cells: pl.DataFrame, cases: pl.DataFrame | None = None) -> dict[tuple[str, str], str]:
-    """One short hash for the definition of each suite, each vocabulary and each model.
+    """(kind, name) → hash of each suite's definition, each vocabulary and each model.
 
-    With `cases` (suite, case), a suite's hash is made of these cases only. A suite has none if the
-    definition of a case is unknown, such as that of a case that crashed before it began.
+    A hash is the first 16 hexadecimal digits of a SHA-256. With `cases` (columns suite and case), a
+    suite's hash covers only these cases. A suite has no hash if the definition of a case is
+    unknown, for example because the case crashed before it started.
     """
     if cases is not None:
         cells = cells.join(cases.unique(), on=["suite", "case"], how="semi")

@@ -23,10 +23,10 @@ _RIGHT = (MaskVerdict.EXACT.value, MaskVerdict.INCOMPLETE_FORCED.value)
 
 
 def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
-    """Sections 4.3 and 4.4 of the founding document: wrong tokens, bad tokens of the first masks,
-    and the result.
+    """Wrong tokens, bad tokens of the first masks, and the result, as in sections 4.3 and 4.4 of
+    the founding document.
 
-    Rows of text; the first one is the head.
+    Rows of text; the first row is the header.
     """
     bad = {
         (row["tokenizer"], row["builder"], row["probe"]): row["n_bad"]
@@ -53,7 +53,7 @@ def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
 
 
 def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
-    """The number of judged masks, and the findings."""
+    """Walks, judged masks and faults of each tokenizer and builder; the first row is the header."""
     rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
     rows[0] += ["not judged", "exact", "forced only", "engine's own", "faults"]
     for (tokenizer, builder), group in states.group_by(

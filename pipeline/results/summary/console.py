@@ -26,7 +26,7 @@ _LONGEST = 1000
 _FIRST = ("unfixed", "fixed", "exact")
 """Builders whose columns come first, in this order."""
 _TRUE_BYTES = ("fixed", "exact")
-"""Builders of true bytes, which greedy tokenization is compared with."""
+"""Builders that enter true bytes; the cost of greedy tokenization is measured between them."""
 GENERATED = "Generation"
 GREEDY = "What greedy tokenization loses (cells right under both)"
 ENFORCED = "Enforcement, apart from validity (the sentinel suite)"
@@ -69,7 +69,7 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     if manifest["refused"]:
         parts.append("Refused:\n" + "\n".join(f"  {line}" for line in manifest["refused"]))
     if manifest["lost"]:
-        parts.append(f"{manifest['lost']} rows were lost to native processes that died or hung.")
+        parts.append(f"{manifest['lost']} units have no result: a native process crashed or hung.")
     names = [f"{name}.parquet" for name, n in manifest["rows"].items() if n]
     parts.append(f"Results: {run}\n  {', '.join([*names, 'manifest.json'])}")
     lines = "\n\n".join(part for part in parts if part).split("\n")
@@ -113,7 +113,7 @@ def _flags(run: Path) -> Iterator[str]:
 
 
 def _templates(run: Path) -> Iterator[str]:
-    """Whether llama.cpp reads the file's own chat template as the references do."""
+    """Whether llama.cpp and the references give the same ids for the file's own chat template."""
     told = parquet.read(run, "templates").filter(pl.col("ids").is_not_null())
     told = told.filter(pl.col("declared") | ~pl.col("reference").str.starts_with("byte-exact/"))
     for row in told.iter_rows(named=True):
@@ -121,13 +121,13 @@ def _templates(run: Path) -> Iterator[str]:
         result = "same ids"
         if at is not None:
             one, two = (row[key][at : at + 2] for key in ("llama_pieces", "pieces"))
-            result = f"ids differ from {at} on: llama.cpp {one}, it {two}"
+            result = f"ids differ from position {at}: llama.cpp {one}, the reference {two}"
         what = f"{row['tokenizer']}: chat template, {row['conversation']}"
         yield f"  {what}, against {row['reference']}: {result}"
 
 
 def greedy_loses(cells: pl.DataFrame) -> list[list[str]]:
-    """Savings by forced tokens, over cells that are right under every builder without defect B."""
+    """Forced tokens under `fixed` and `exact`, counted over the cells that are right under both."""
     able = _to_be_right(cells).filter(pl.col("builder").is_in(_TRUE_BYTES))
     if able["builder"].n_unique() < 2:
         return []
@@ -186,7 +186,7 @@ def _score(cells: pl.DataFrame) -> str:
 
 
 def enforcement(cells: pl.DataFrame) -> list[list[str]]:
-    """Results of the sentinel cases: right answers to other cases do not prove enforcement."""
+    """Results of the sentinel cases. Right answers to other cases do not prove enforcement."""
     cells = cells.filter(suite=SENTINEL)
     if not cells.height:
         return []

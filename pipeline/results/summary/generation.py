@@ -9,12 +9,12 @@ import polars as pl
 from ...model.verdicts import Verdict
 from ..compare.repeats import wilson
 
-RATES = "Rates of cells right over repeats (Wilson's intervals, 95 %)"
+RATES = "Rates of right cells over repeats (Wilson intervals, 95 %)"
 SPEED = "Speed of generation"
 
 
 def rates(cells: pl.DataFrame) -> list[list[str]]:
-    """Rates of right samples; only the head if no cell is repeated."""
+    """Rates of right samples; only the header if no cell is repeated."""
     rows = [["model", "tokenizer", "builder", "suite", "ok", "interval", "samples"]]
     names = ["model", "tokenizer", "builder", "suite"]
     repeated = cells.filter(pl.col("repeat").is_not_null())
@@ -27,8 +27,11 @@ def rates(cells: pl.DataFrame) -> list[list[str]]:
 
 
 def speed(timings: list[dict[str, Any]]) -> list[list[str]]:
-    """Time shares of each job's generation, without judging."""
-    rows = [["model", "tokenizer", "tokens", "forced", "a second", "side by side"]]
+    """Tokens, tokens per second and time shares of each job's generation.
+
+    Judging is not part of these; the last column gives its seconds.
+    """
+    rows = [["model", "tokenizer", "tokens", "forced", "tokens/s", "in parallel"]]
     rows[0] += ["decode", "mask wait", "select", "python", "judging"]
     for job in timings:
         seconds: dict[str, float] = job["seconds"]

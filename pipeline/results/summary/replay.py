@@ -13,7 +13,7 @@ _HEAD = ["tokenizer", "builder", "schemas", "walks", "right", "builder's faults"
 
 
 def rows(replay: pl.DataFrame, times: pl.DataFrame) -> list[list[str]]:
-    """A grid: one line for each tokenizer and builder."""
+    """One row for each tokenizer and builder; the first row is the header."""
     out = [[*_HEAD, "first mask", "mask p50", "mask p99"]]
     keys = ["tokenizer", "builder"]
     for (tokenizer, builder), group in replay.group_by(keys, maintain_order=True):
@@ -35,7 +35,7 @@ def rows(replay: pl.DataFrame, times: pl.DataFrame) -> list[list[str]]:
 
 
 def share(manifest: dict[str, Any]) -> str:
-    """Share of the workers' processor time that was spent in the engine."""
+    """The workers' processor time and the share spent in the engine; empty without a replay."""
     spent = manifest["volatile"]["replay_cpu_ns"]
     if not spent["all"]:
         return ""

@@ -22,7 +22,7 @@ from . import released, schemas
 
 
 def frame(table: str, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
-    """Rows of JSON values as a table; every row must have exactly the table's columns."""
+    """Convert rows of JSON values to a table. Raises ValueError for a row with other columns."""
     schema = schemas.SCHEMAS[table]
     columns: dict[str, list[Any]] = {name: [] for name in schema}
     for row in rows:
@@ -44,7 +44,8 @@ _AT_ONCE = 50_000
 def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
     """Merge part files into the run's Parquet tables; returns the number of rows of each.
 
-    Every table is written, even an empty one, and replaced atomically.
+    Every table is written, even an empty one, and replaced atomically. Raises TablesError for parts
+    of another schema version, and OSError if a table cannot be written.
     """
     sent = [table for table in schemas.SCHEMAS if table != "field"]
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in sent}
@@ -95,24 +96,24 @@ def _messages(part: Path) -> Iterator[dict[str, Any]]:
 
 
 def of_another_schema(part: Path, job: dict[str, Any]) -> str | None:
-    """Why the rows of a part file cannot be used; `job` is its first message.
+    """The reason why the rows of a part file cannot be used; `job` is its first message.
 
-    None where they are rows of today. A part file of schema version 1 does not say its version.
+    None if they have the current schema version. A part file of version 1 does not record it.
     """
     version = job.get("schema", 1)
     if version == schemas.SCHEMA_VERSION:
         return None
     return (
         f"{part} has rows of schema version {version}, and this byte-exact writes version "
-        f"{schemas.SCHEMA_VERSION}. Finish the run with the release that began it, or start it "
-        "anew under another run.name."
+        f"{schemas.SCHEMA_VERSION}. Finish the run with the byte-exact that started it, or start "
+        "a new run with another run.name."
     )
 
 
 def settled(part: Path) -> Iterator[dict[str, Any]]:
-    """The `rows` of units that are done, each unit once; other messages are ignored.
+    """Yield the `rows` messages of finished units, each unit once; other messages are ignored.
 
-    Raises TablesError for rows of another schema version: only whole tables are converted.
+    Raises TablesError for rows of another schema version: only merged tables are converted.
     """
     held: list[dict[str, Any]] = []
     seen: set[tuple[str, ...]] = set()
@@ -129,7 +130,7 @@ def settled(part: Path) -> Iterator[dict[str, Any]]:
 
 
 def write(data: pl.DataFrame, path: Path) -> None:
-    """Write a table, whole or not at all. Raises OSError."""
+    """Write a table atomically. Raises OSError if it cannot be written."""
     metadata = {"schema": str(schemas.SCHEMA_VERSION)}
     try:
         with files.replacing(path) as temporary:
@@ -146,10 +147,14 @@ def readable(version: object) -> bool:
 
 
 def scan(run: Path, table: str) -> pl.LazyFrame:
-    """One table of a run, lazily, converted to the current columns."""
+    """One table of a run, lazily, converted to the current columns.
+
+    A column that the file does not have is null; columns unknown to the schema come last. Raises
+    TablesError if the file is missing or damaged, or if its schema version cannot be read.
+    """
     path = run / f"{table}.parquet"
     if not path.is_file():
-        raise TablesError(f"{run} holds no {table}.parquet; it is not a whole run.")
+        raise TablesError(f"{run} has no {table}.parquet: the run is incomplete.")
     try:
         said = pl.read_parquet_metadata(path).get("schema", "")
         data = pl.scan_parquet(path, glob=False)
@@ -160,8 +165,8 @@ def scan(run: Path, table: str) -> pl.LazyFrame:
     if version is None or not readable(version):
         raise TablesError(
             f"{path} has schema version {said or 'none'}; this byte-exact reads version "
-            f"{schemas.SCHEMA_VERSION} and what it can convert to it. Run it again, or use "
-            "the byte-exact that wrote it."
+            f"{schemas.SCHEMA_VERSION} and older versions that it can convert. Run it again, or "
+            "use the byte-exact that wrote it."
         )
     for step in range(version, schemas.SCHEMA_VERSION):
         data = schemas.MIGRATIONS[step](table, data)
@@ -173,7 +178,7 @@ def scan(run: Path, table: str) -> pl.LazyFrame:
 
 
 def read(run: Path, table: str, columns: Iterable[str] | None = None) -> pl.DataFrame:
-    """One table of a run; only these columns, if they are given."""
+    """One table of a run, or only these columns of it. Raises TablesError, as `scan` does."""
     data = scan(run, table)
     return collect(data if columns is None else data.select(columns), run, table)
 

@@ -1,4 +1,5 @@
-"""The table `field`: a row for each builder, release and vocabulary, with the proof of a fault.
+"""The table `field`: a row for each builder, release and vocabulary, with a mask that proves a
+fault.
 
 Nothing is judged here. `of` combines the tables of an audit. Public reports of known faults are
 data in this file.
@@ -18,16 +19,16 @@ _BESIDE = (MaskKind.SPECIAL, MaskKind.FORCED)
 """Kinds of reproducers that show something other than wrong bytes of a rendered token."""
 
 _WORST = (MaskVerdict.UNSOUND, MaskVerdict.EMPTY, MaskVerdict.INCOMPLETE)
-"""Verdicts of masks by their effect on a text: it is wrong, it ends, it is split differently."""
+"""Verdicts of masks, worst effect first: the text is wrong, it ends, it is split differently."""
 
 _KNOWN = {
     "unfixed": "google-ai-edge/LiteRT-LM#3510",
     "lmfe": "noamgat/lm-format-enforcer#92, abetlen/llama-cpp-python#1375",
     "outlines": "dottxt-ai/outlines#1830, dottxt-ai/outlines#820",
-    "xgrammar_byte_fallback": "by its use, where the vocabulary is of another kind",
-    "xgrammar_byte_level": "by its use, where the vocabulary is of another kind",
+    "xgrammar_byte_fallback": "expected: this vocab_type does not match the vocabulary",
+    "xgrammar_byte_level": "expected: this vocab_type does not match the vocabulary",
 }
-"""Public report of a builder's fault, or its cause."""
+"""Builder → the public report of its fault, or the cause of the fault."""
 
 _KNOWN_ENGINES: dict[tuple[str, str, str], str] = {
     ("outlines", MaskVerdict.INCOMPLETE, MaskKind.DUPLICATE): "dottxt-ai/outlines#1830",
@@ -47,7 +48,7 @@ _ISSUE = re.compile(r"([\w.-]+/[\w.-]+)#(\d+)")
 
 
 def links(known: str | None) -> Iterator[tuple[str, str]]:
-    """(text, address) of each part; the address is empty for a part that is no issue."""
+    """Yield (text, URL) for each part of `known`; the URL is empty if the part is not an issue."""
     for part in (known or "").split(", "):
         found = _ISSUE.fullmatch(part)
         address = f"https://github.com/{found[1]}/issues/{found[2]}" if found else ""
@@ -63,8 +64,8 @@ def known_engine(engine: str, verdict: str, kind: str) -> str | None:
 def of(tokenizers: pl.DataFrame, reproducers: pl.DataFrame) -> pl.DataFrame:
     """The table `field` of an audit, from its other tables.
 
-    Of several proofs, the one with the fewest tokens before it is kept; then the worst, then the
-    shortest.
+    If several masks prove a fault, the one with the fewest tokens before it is kept. Ties are
+    broken by the worst verdict, then by the shortest grammar, then by the name.
     """
     wrong = pl.col("n_normal_wrong") > 0
     ranks = {verdict.value: rank for rank, verdict in enumerate(_WORST)}

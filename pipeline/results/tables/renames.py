@@ -27,7 +27,7 @@ class Word:
 
 @dataclass(frozen=True)
 class Moved:
-    """Words that were in a column of another meaning and now have their own column."""
+    """Words that were in a column with another meaning and now have a column of their own."""
 
     table: str
     column: str
@@ -38,7 +38,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Emptied:
-    """A column that held a made-up value where a unit has no result; null there now."""
+    """A column that held a placeholder for a unit without a result; the value is null now."""
 
     table: str
     column: str
@@ -86,7 +86,7 @@ PROSE = ("reason", "objection", "report", "suite_file")
 
 
 def from_1_to_2(table: str, rows: pl.LazyFrame) -> pl.LazyFrame:
-    """A table of schema version 1 as one of version 2."""
+    """Convert a table of schema version 1 to version 2."""
     moved = [one.column for one in MOVED_1_TO_2 if (one.table, one.new_column) == (table, "status")]
     if moved:
         rows = _with_status(table, rows, moved)
@@ -97,9 +97,9 @@ def from_1_to_2(table: str, rows: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _with_status(table: str, rows: pl.LazyFrame, moved: list[str]) -> pl.LazyFrame:
-    """The rows with `status`, and null in place of a failure or a missing result."""
+    """Add the column `status`; replace failures and placeholders in other columns with null."""
     status = pl.coalesce(*(pl.when(_failure(name)).then(name) for name in moved))
-    if table == "prefix":  # a vocabulary that our encoder refuses: `none of them`, and the reason
+    if table == "prefix":  # `none of them` with a reason: our encoder refused the vocabulary
         refused = pl.when(pl.col("reason") != "").then(pl.lit(Status.LOAD_REFUSED.value))
         status = pl.coalesce(status, refused)
     rows = rows.with_columns(status=pl.coalesce(status, pl.lit(Status.OK.value)))
@@ -109,7 +109,7 @@ def _with_status(table: str, rows: pl.LazyFrame, moved: list[str]) -> pl.LazyFra
             reason=pl.when(failed).then("objection").otherwise(pl.lit("")),
             objection=pl.when(~failed).then("objection"),
         )
-    # What an engine says of one grammar is a row of that walk.
+    # A grammar that an engine does not compile keeps the keys of its walk.
     nothing = failed & (pl.col("status") != Status.GRAMMAR_ERROR)
     emptied = [one.column for one in EMPTIED_1_TO_2 if one.table == table]
     return rows.with_columns(

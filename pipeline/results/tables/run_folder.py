@@ -19,24 +19,24 @@ _MANIFEST = "manifest.json"
 
 
 def find(run: str, results_dir: Path, *, unfinished: bool = False) -> Path:
-    """The folder of the run that any command names: one rule for all of them.
+    """The folder of the run that a command names. All commands use this rule:
 
-    - `latest` is the newest run under the results folder, by when it was finished; one without a
-      manifest, by when its parts were begun. An unfinished run counts: an older one in its
-      place would pass for it. `compare` and `baseline` then refuse it (`closed`), `report` shows
-      as much as there is, `collect` merges its parts.
-    - With `unfinished`, as `run resume=` asks, `latest` is the newest run that is not complete.
-    - `baseline` is no run but a file, which only the side before of a comparison can be.
-    - Anything else is the name of a folder under the results folder, or a path.
+    - `latest` is the run under the results folder that finished last. A run without a manifest
+      counts by the time of its folder `parts`. Unfinished runs are not skipped, because an older
+      run would be mistaken for the newest: `compare` and `baseline` refuse an unfinished run
+      (`closed`), `report` shows its results so far, and `collect` merges its parts.
+    - With `unfinished` (`run resume=`), `latest` is the newest run that is not complete.
+    - `baseline` is a file and not a run. Only the before side of a comparison can be a baseline.
+    - Any other name is a folder under the results folder, or a path.
 
-    Raises ConfigError where there is no such folder.
+    Raises ConfigError if there is no such folder.
     """
     if run == LATEST:
         return _latest(results_dir, unfinished)
     if run == BASELINE:
         raise ConfigError(
-            "The baseline can only be the before side: before.run=baseline. A run of that name is "
-            f"given as a folder: {results_dir / run}."
+            "The baseline can only be the before side: before.run=baseline. To use a run of that "
+            f"name, give its folder: {results_dir / run}."
         )
     for folder in (results_dir / run, Path(run)):
         if run and folder.is_dir():
@@ -44,32 +44,36 @@ def find(run: str, results_dir: Path, *, unfinished: bool = False) -> Path:
     there = sorted((p.name for p in runs(results_dir)), reverse=True)
     listed = ", ".join(there[:8]) + (", …" if len(there) > 8 else "")
     raise ConfigError(
-        f"There is no run {run!r}: neither in {results_dir} ({listed or 'which holds none'}) nor "
-        "as a folder. Give a run's name, a folder or latest."
+        f"There is no run {run!r} in {results_dir} ({listed or 'it holds no runs'}), and no folder "
+        "of that name. Give a run's name, a folder or latest."
     )
 
 
 def whole(
     folder: Path, table: str, height: object, columns: list[str] | None = None
 ) -> pl.DataFrame:
-    """A table, checked to have as many rows as the manifest says."""
+    """Read a table. Raises CompareError if it does not have `height` rows, as in the manifest."""
     rows = parquet.read(folder, table, columns)
     if rows.height != height:
         raise CompareError(
             f"{folder}/{table}.parquet holds {rows.height} rows, its manifest says {height}: "
-            "a file of another run, or truncated. Run it again."
+            "the file is truncated or belongs to another run. Run it again."
         )
     return rows
 
 
 def closed(folder: Path) -> dict[str, Any]:
-    """The manifest of a finished run. Raises CompareError for a run without one."""
+    """The manifest of a complete run.
+
+    Raises CompareError if the manifest is missing or cannot be read, if the run is not complete, or
+    if the schema version of its tables cannot be read.
+    """
     path = folder / _MANIFEST
     if not path.exists():
         raise CompareError(
             f"{folder} has no manifest ({_MANIFEST}): the run was interrupted or is still running. "
-            f"Let it finish, or finish it with `python -m pipeline run resume={folder}`: an "
-            "incomplete run is no result."
+            f"Let it finish, or finish it with `python -m pipeline run resume={folder}`. An "
+            "incomplete run does not have all results."
         )
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -78,14 +82,14 @@ def closed(folder: Path) -> dict[str, Any]:
         raise CompareError(f"{path} cannot be read as a run's manifest. Run it again.") from None
     if status != RunStatus.COMPLETE or not isinstance(rows, dict):
         raise CompareError(
-            f"{folder} is {status}, not complete: run it to its end first with "
+            f"{folder} is {status}, not complete. Finish it first with "
             f"`python -m pipeline run resume={folder}`."
         )
     if not parquet.readable(version):
         raise CompareError(
             f"{folder} has tables of schema version {version}; this byte-exact reads version "
-            f"{schemas.SCHEMA_VERSION} and what it can convert to it. Make both runs with one "
-            "version, or use the newer byte-exact."
+            f"{schemas.SCHEMA_VERSION} and older versions that it can convert. Make both runs "
+            "with one version, or use the newer byte-exact."
         )
     return manifest
 
@@ -119,7 +123,7 @@ def _latest(results_dir: Path, unfinished: bool) -> Path:
 
 
 def _age(folder: Path) -> tuple[float, int, str]:
-    """When a run was finished, according to its manifest: a copy's files may be younger."""
+    """Sort key: when the run finished, by its manifest, because copying changes file times."""
     path = folder / _MANIFEST
     written = (path if path.exists() else folder / "parts").stat()
     finished = written.st_mtime

@@ -37,8 +37,8 @@ _PROOF: dict[str, pl.DataType] = {
     "file": _S,
     "command": _S,
 }
-"""A mask that shows a fault: the tokens before it, its ids, the bytes of the first one, and the
-command that shows it again."""
+"""A mask that shows a fault: the tokens before it, the wrong ids, the true and claimed bytes of the
+first wrong id, the suite file, and the command that reproduces the fault."""
 
 SCHEMAS: dict[str, dict[str, pl.DataType]] = {
     "cells": {
@@ -359,7 +359,7 @@ SORT_KEYS: dict[str, list[str]] = {
     "flags": ["tokenizer", "text", "add_special", "parse_special"],
     "templates": ["tokenizer", "conversation", "reference"],
 }
-"""The order of rows, so that the same run gives the same file."""
+"""Columns by which each table is sorted, so that the same run gives the same file."""
 
 REPEATABLE = tuple(table for table in SCHEMAS if table not in {"cells", "steps"})
 """Tables in which several jobs of a run may have equal rows (two models with one tokenizer)."""

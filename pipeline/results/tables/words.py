@@ -1,4 +1,4 @@
-"""Which column of which table holds the words of which closed type of `model/verdicts`."""
+"""The closed types of `model/verdicts` whose words each column holds, by table and column."""
 
 from __future__ import annotations
 
@@ -64,4 +64,4 @@ WORDS = {
     column: frozenset(word.value for kind in kinds for word in kind)
     for column, kinds in _TYPES.items()
 }
-"""(table, column) → every word it may hold; null is allowed everywhere."""
+"""(table, column) → every word that the column may hold; null is always allowed."""

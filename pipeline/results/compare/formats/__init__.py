@@ -22,7 +22,10 @@ FILES = (
 
 
 def write_all(comparison: Comparison, out: Path, fail_on: str) -> None:
-    """Write a comparison in every format into a folder; each file is replaced atomically."""
+    """Write a comparison in every format into a folder; each file is replaced atomically.
+
+    Raises ResultsError if the folder or a file cannot be written.
+    """
     try:
         out.mkdir(parents=True, exist_ok=True)
         parquet.write(comparison.cells, out / "comparison.parquet")

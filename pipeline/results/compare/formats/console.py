@@ -22,7 +22,7 @@ def _lines(comparison: Comparison, fail_on: str, limit: int) -> Iterator[str]:
     yield "Versions that changed:" if changed else "Versions: the same on both sides."
     yield from (f"  {name}: {was} → {now}" for name, was, now in changed)
     if comparison.allowed:
-        yield "Not alike, and allowed:"
+        yield "Allowed differences:"
         yield from (f"  {found.kind}: {found.text}" for found in comparison.allowed)
     yield f"Before: {comparison.before.label}"
     yield f"After:  {comparison.after.label}"

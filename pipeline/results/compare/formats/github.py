@@ -10,7 +10,7 @@ from ..pairing import WORSE
 from . import words
 
 MAX = 10
-"""Number of errors that GitHub shows for a step; the last one says how many more there are."""
+"""GitHub shows this number of errors for a step; if there are more, the last one counts them."""
 
 
 def lines(comparison: Comparison) -> Iterator[str]:

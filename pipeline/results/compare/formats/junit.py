@@ -58,7 +58,7 @@ def _failing(comparison: Comparison) -> list[str]:
 
 
 def _skipped(failing: list[str]) -> pl.Expr:
-    """Pairs that neither pass nor newly fail."""
+    """Pairs that do not pass and do not count as worse."""
     return ~pl.col("change").is_in(failing) & pl.col("verdict_after").ne_missing(pl.lit(Verdict.OK))
 
 

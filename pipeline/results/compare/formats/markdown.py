@@ -12,18 +12,18 @@ from ..pairing import STILL
 from . import words
 
 MAX_CHARS = 65_536
-"""The longest comment that GitHub takes."""
+"""The longest comment that GitHub accepts, in characters."""
 
 _CUT = "- … and {} more; all are in `{}`"
 _FOOT = 3_000
 """Characters kept for the head, the cut lines and the last sentence."""
 
 _SECTION = 20_000
-"""Characters that sections after the first may not use."""
+"""Largest size of one section, in characters, so that later sections have room."""
 
 
 def text(comparison: Comparison, fail_on: str, max_chars: int = MAX_CHARS) -> str:
-    """The whole comment."""
+    """The whole comment, at most `max_chars` characters long."""
     head = "\n".join(_head(comparison, fail_on))
     room = max_chars - min(len(head), max_chars // 2) - min(_FOOT, max_chars // 4)
     body: list[str] = []
@@ -45,7 +45,7 @@ def _head(comparison: Comparison, fail_on: str) -> Iterator[str]:
     else:
         yield "Versions: the same on both sides."
     for found in comparison.allowed:
-        yield f"\nNot alike, and allowed ({found.kind}): {code(found.text)}"
+        yield f"\nAllowed difference ({found.kind}): {code(found.text)}"
     yield f"\n{sides}: {words.sentence(comparison)}"
 
 

@@ -67,7 +67,7 @@ def why(row: Row) -> str:
 
 
 def sentence(comparison: Comparison) -> str:
-    """The comparison in one sentence."""
+    """The number of cells with each change, in one sentence."""
     counts = [(change, comparison.count(change)) for change in Change]
     told = ", ".join(f"{n} {change.value.replace('_', ' ')}" for change, n in counts if n)
     changed = comparison.cells["output_changed"].sum()
@@ -76,12 +76,12 @@ def sentence(comparison: Comparison) -> str:
 
 
 def verdict(comparison: Comparison, fail_on: str) -> str:
-    """The result of the gate."""
+    """The result of the gate in one sentence: PASS or FAIL, the reason, and the exit code."""
     code = comparison.exit_code(fail_on)
     if comparison.n_worse or comparison.n_tables_worse:
         found = f"{comparison.n_worse} cells and {comparison.n_tables_worse} table rows are worse"
     elif comparison.n_changed:
-        found = "nothing is worse, something changed"
+        found = "nothing is worse, but something changed"
     else:
         found = "nothing changed"
     return f"{'FAIL' if code else 'PASS'}: {found} (fail_on={fail_on}, exit {code})."

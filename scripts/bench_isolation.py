@@ -85,7 +85,7 @@ def measure(walks: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         given = [f"audit.walks={walks}", "runtime.n_threads=1", f"results_dir={folder}"]
         run = [sys.executable, "-m", "pipeline", "run", *given]
-        timed([*run, "run.name=warm", "audit.walks=0"])  # fetches and forges what the cache does not have
+        timed([*run, "run.name=warm", "audit.walks=0"])  # fills the cache
         job = Path(folder) / "job.json"
         for number in range(rounds):
             whole.append(timed([*run, f"run.name=r{number}"]))

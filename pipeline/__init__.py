@@ -1,8 +1,8 @@
 """byte-exact: does constrained generation obey its grammar, to the byte?
 
-Between a vocabulary and a constraint engine stands a *token-table builder*; a wrong one breaks
-the constraint silently. The pipeline runs model × tokenizer × suites × builders, judges every
-output on the bytes a runtime really renders, and writes tables.
+A *token-table builder* tells a constraint engine which bytes each token of a vocabulary stands
+for; a wrong one breaks the constraint silently. The pipeline runs model × tokenizer × suites ×
+builders, judges every output on the bytes a runtime really renders, and writes tables.
 
     conf/ ──► cli ──► runs/parent ──► runs/worker ──► audit, generation
                           │                │                 │
@@ -14,18 +14,18 @@ output on the bytes a runtime really renders, and writes tables.
 A package imports only those above it in this list (contracts in pyproject.toml keep that):
 
     model       verdicts, names, errors, the registry; the standard library only
-    system      processes, clocks, hashes, text; no word of tokens
+    system      processes, clocks, hashes, text; knows nothing of tokens
     native      llama.cpp and llguidance's C interface; the only native handles
     grammars    suites, collections, checkers, languages over bytes; no vocabulary
     vocab       a file anywhere → true bytes per id, byte-exact spellings
     engines     token tables and engines; one file per builder, one per library
     audit       findings: vocabulary, table, engine, grammar → what is wrong
     generation  a case → a transcript or a server's answer → its verdict
-    results     tables, and what is made of tables alone; loads no engine
+    results     tables, and what is computed from them; loads no engine
     runs        one job in a child process; `protocol` is all that parent and worker share
-    cli         the commands; alone in knowing Hydra
+    cli         the commands; the only package that uses Hydra
 
-Where a change goes (CONTRIBUTING has the files of each extension, kept true by a test):
+Where a change goes (CONTRIBUTING lists the files of each extension; a test checks the list):
 
     a setting                    <package>/settings.py, and the one place that reads it
     a builder                    engines/builders/<name>.py, conf/builder/<name>.yaml

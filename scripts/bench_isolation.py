@@ -28,18 +28,22 @@ _ROOT = Path(__file__).parent.parent
 _LIMIT = 0.08
 
 _BARE = """
-import json, sys
-from pipeline.stages import run_job
-from pipeline.worker import Job
-class Nowhere:
-    def send(self, kind, **fields):
-        if kind == "refused":
-            sys.exit(fields["message"])
-    def started(self, *unit): pass
-    def done(self, *unit): pass
+import sys
+from pathlib import Path
+from pipeline.runs.protocol import Refused, read_job
+from pipeline.runs.worker.channel import Channel
+from pipeline.runs.worker.job import run_job
+class Nowhere(Channel):
+    def __init__(self): pass
+    def send(self, *messages):
+        for message in messages:
+            if isinstance(message, Refused):
+                sys.exit(message.message)
     def rows(self, table, rows):
         for _ in rows: pass
-run_job(Job.from_json(json.load(open(sys.argv[1]))), Nowhere())
+    def finish(self, unit, rows):
+        for table, some in rows.items(): self.rows(table, some)
+run_job(read_job(Path(sys.argv[1]).read_text(encoding="utf-8")), Nowhere())
 """
 
 
@@ -81,7 +85,7 @@ def measure(walks: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         given = [f"audit.walks={walks}", "runtime.n_threads=1", f"results_dir={folder}"]
         run = [sys.executable, "-m", "pipeline", "run", *given]
-        timed([*run, "run.name=warm", "audit.walks=0"])  # fetches and forges what is not there
+        timed([*run, "run.name=warm", "audit.walks=0"])  # fills the cache
         job = Path(folder) / "job.json"
         for number in range(rounds):
             whole.append(timed([*run, f"run.name=r{number}"]))

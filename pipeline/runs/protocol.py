@@ -1,13 +1,13 @@
 """The protocol between parent and worker: a job, and messages about its units.
 
-A worker is a native process, one per (model, tokenizer). A job comes in as one JSON object on
-standard input; messages go out as one JSON object a line. llama.cpp and llguidance live in the
+A worker is a native process, one per (model, tokenizer). It reads a job as one JSON object from
+standard input, and writes each message as one line of JSON. llama.cpp and llguidance live in the
 worker and nowhere else, so that an abort costs one job and becomes a verdict. Only the parent
 writes files. Neither polars nor Hydra is imported.
 
-The job is made of the parts of the settings, as the packages that read them define them, and of a
-`Plan`. The messages are the dataclasses of `Message`; `rows` stand between the `started` and the
-`done` of their unit. A worker that ends without `end` has died. `protocol.schema.json` is the JSON
+A job consists of groups of settings, defined in the packages that read them, and of a `Plan`. The
+messages are the dataclasses of `Message`; the `rows` of a unit come between its `started` and its
+`done`. A worker that ends without `end` has died. `protocol.schema.json` is the JSON
 Schema of both directions (`schema`), so that a worker can be written in any language.
 """
 
@@ -56,12 +56,12 @@ class SuiteRef:
     cases: tuple[str, ...]
     name: str = ""
     layout: str | None = None
-    """Of a collection that is generated from: its cases are the ids of its items."""
+    """Layout of a collection whose items are the cases; None for a suite file."""
 
 
 @dataclass(frozen=True)
 class CollectionRef:
-    """A collection of others and those of its items that are wanted; see `grammars.importers`."""
+    """An imported collection and which of its items are wanted; see `grammars.importers`."""
 
     name: str
     layout: str
@@ -74,9 +74,9 @@ class Plan:
     """What a job has to do; `units.owed` lists its units."""
 
     builders: tuple[str, ...]
-    """Names of builders; for a server its label."""
+    """Names of builders; for a server target, its label only."""
     stages: tuple[str, ...]
-    """Of `audit`, `generate`, `replay`."""
+    """Stages to run: `audit`, `generate`, `replay`."""
     suites: tuple[SuiteRef, ...] = ()
     collections: tuple[CollectionRef, ...] = ()
     """Collections to replay; already reduced to this shard's items."""
@@ -105,7 +105,7 @@ class Job:
     tokens: FileRef | None = None
     """The tokenizer's file; None if the model has its own."""
     log: str | None = None
-    """The file for the log of a server that is started for the run."""
+    """Log file of a server that is started for the run."""
     named: tuple[str, ...] = ()
     """Overrides that select this vocabulary, for the re-run command (user files without their
     folder)."""
@@ -123,7 +123,7 @@ class Job:
 
     @property
     def remote(self) -> bool:
-        """Whether a server generates, so that no builder's table is seen."""
+        """Whether a server generates; its token table cannot be seen."""
         return not targets.get(self.target.name).shows_tables
 
     def planned(self, **changes: Any) -> Job:
@@ -153,7 +153,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Started:
-    """Work on a unit begins: sent before the process can die of it."""
+    """Work on a unit begins; sent before the work, so that a crash identifies the unit."""
 
     unit: Unit
     type: Literal["started"] = "started"
@@ -161,7 +161,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of one table, of the unit that is done next."""
+    """Rows of one table; they belong to the next `done`."""
 
     table: str
     rows: list[dict[str, Cell]]
@@ -227,7 +227,7 @@ Message = Hello | Started | Rows | Done | Over | Answered | Spent | Timings | Re
 
 
 def read_job(line: str) -> Job:
-    """Parse the job that a parent has sent. Raises ValueError if it is no job of this version."""
+    """Parse a job sent by the parent. Raises ValueError for malformed text or another version."""
     job: Job = adapter(Job).validate_json(line)
     if job.protocol != VERSION:
         raise ValueError(f"the job speaks version {job.protocol} of the protocol, not {VERSION}")
@@ -236,14 +236,14 @@ def read_job(line: str) -> Job:
 
 @cache
 def adapter(kind: Any) -> Any:
-    """Converts plain data to a dataclass or a union of them, and checks it."""
+    """A pydantic adapter that checks plain data and converts it to a dataclass or a union."""
     from pydantic import TypeAdapter  # slow to import, and some processes never need it
 
     return TypeAdapter(kind)
 
 
 def schema() -> str:
-    """The text of `protocol.schema.json`: its property `job` goes in, `message` comes out."""
+    """The text of `protocol.schema.json`. `job` is a worker's input, `message` its output."""
     from pydantic import TypeAdapter  # slow to import, as above
 
     kinds: dict[str, TypeAdapter[Any]] = {"job": adapter(Job), "message": adapter(Message)}

@@ -24,7 +24,7 @@ STAGE_OF = {
 
 
 def owed(job: Job) -> Iterator[Unit]:
-    """Every unit that a job must end with rows for, whatever happens."""
+    """Every unit that must have rows when the job ends, even if it crashed."""
     others = set(job.plan.others)
     for unit in _dealt(job):
         if unit not in others:
@@ -39,7 +39,7 @@ def owed(job: Job) -> Iterator[Unit]:
 def less(job: Job, done: Collection[Unit]) -> Job:
     """The job as it is sent to a worker: without units that are done or belong to other shards.
 
-    They are marked in a bitmap: the names of a hundred thousand cells would be megabytes.
+    A bitmap marks them, because the names of a hundred thousand cells would take megabytes.
     """
     whole = job.planned(others=(), pending="")
     gone = {*done, *job.plan.others}
@@ -57,7 +57,7 @@ def others(job: Job, count: int, index: int) -> tuple[Unit, ...]:
 
 
 def _dealt(job: Job) -> Iterator[Unit]:
-    """The units that are dealt to shards in turn, since units of a kind cost about the same."""
+    """The units that shards take in turn, because units of one kind cost about the same."""
     if "audit" in job.plan.stages:
         yield ("prefix",)
         for engine in job.audit.engines:
@@ -74,10 +74,10 @@ def _dealt(job: Job) -> Iterator[Unit]:
 
 
 def even(costs: Sequence[int], count: int, index: int) -> list[int]:
-    """Positions of the items of shard `index` of `count`; the costliest items are assigned first,
-    each to the shard with the least work.
+    """Positions of the items of shard `index` of `count`, in ascending order.
 
-        Ties go to the lower number, so that every machine computes the same shards.
+    The costliest items are assigned first, each to the shard with the least work. A tie goes to the
+    shard with the lower number, so that every machine computes the same shards.
     """
     heap = [(0, shard) for shard in range(count)]
     mine: list[int] = []

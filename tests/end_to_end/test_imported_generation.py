@@ -100,13 +100,13 @@ def test_a_server_is_asked_for_prompts_too_and_what_it_cannot_be_told_is_a_row(
     assert rows["prompts#capital"]["verdict"] in ("ok", "truncated")
     for name in ("prompts#greeting", "prompts#yes_or_no", "prompts#sum"):
         assert rows[name]["verdict"] == "grammar_error"
-        assert rows[name]["reason"] == "target=openai carries JSON Schemas only"
+        assert rows[name]["reason"] == "target=openai accepts JSON Schemas only"
 
 
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("grammar.constraint=none.lark", "is no file with a grammar"),
+        ("grammar.constraint=none.lark", "is not a grammar file"),
         ("grammar.prompt=''", "grammar.prompt is empty"),
     ],
 )

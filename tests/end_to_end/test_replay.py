@@ -164,7 +164,7 @@ def test_threads_and_shards_change_nothing_and_a_missing_shard_is_named(
     part.write_text(part.read_text().replace('"audit.seed": "0"', '"audit.seed": "5"'))
     unlike = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True, check=False)
     assert unlike.returncode == 2
-    assert "audit.seed is 5 in the one and 0 in the other" in unlike.stderr
+    assert "audit.seed is 5 in the first and 0 in the second" in unlike.stderr
 
 
 def test_every_job_of_the_matrix_that_has_not_begun_is_named(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_sampled_and_limited_schemas_and_a_stage_with_nothing_to_do(tmp_path: Pa
     assert done.table("replay")["schema"].n_unique() == 2
     wrong = pipeline(tmp_path, "run", "grammar=enum", "stages=[replay]", "run.name=wrong")
     assert wrong.code == 2
-    assert "nothing is chosen for it" in wrong.err
+    assert "no suite or collection is chosen for these stages" in wrong.err
 
 
 # --- splits and walks -----------------------------------------------------------------------------

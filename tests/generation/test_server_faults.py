@@ -273,8 +273,8 @@ def test_what_cannot_be_meant(given: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("audit", "target=server"), "audit goes with target=inprocess"),
-        (("run", "target=openai", "grammar=half_free"), "carries JSON Schemas only"),
+        (("audit", "target=server"), "Use target=inprocess to audit"),
+        (("run", "target=openai", "grammar=half_free"), "accepts JSON Schemas only"),
     ],
 )
 def test_what_a_server_cannot_do(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:

@@ -132,12 +132,21 @@ def test_a_worker_is_told_what_is_done_or_others_by_marks_alone(tmp_path: Path, 
 @pytest.mark.parametrize(
     ("script", "words"),
     [
-        ('echo \'{"type":"rows","table":"cells","rows":[{"x":1}]}\'; sleep 60', "its columns"),
-        ('echo \'{"type":"rows","table":"sells","rows":[]}\'; sleep 60', "no table"),
-        ('echo \'{"type":"done","unit":[1]}\'; sleep 60', "names no unit"),
-        (f"echo '{json.dumps(NO_UNIT)}'; echo '{{\"type\":\"end\"}}'; sleep 60", "no unit"),
-        ("echo hello; exit 0", "ended before its job did"),
-        ('echo \'{"type":"end"}\'; exit 0', "ended before its job did"),
+        (
+            'echo \'{"type":"rows","table":"cells","rows":[{"x":1}]}\'; sleep 60',
+            "a row of cells with wrong columns",
+        ),
+        (
+            'echo \'{"type":"rows","table":"sells","rows":[]}\'; sleep 60',
+            "rows of an unknown table",
+        ),
+        ('echo \'{"type":"done","unit":[1]}\'; sleep 60', "is not the name of a unit"),
+        (
+            f"echo '{json.dumps(NO_UNIT)}'; echo '{{\"type\":\"end\"}}'; sleep 60",
+            "belong to no unit",
+        ),
+        ("echo hello; exit 0", "ended before its job was done"),
+        ('echo \'{"type":"end"}\'; exit 0', "ended before its job was done"),
         ("kill -SEGV $$", "SIGSEGV"),
     ],
 )
@@ -196,17 +205,17 @@ def test_a_run_is_one_commands_and_one_processs(tmp_path: Path) -> None:
 
 
 def test_resume_names_the_difference(tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match=r"llguidance was 1\.9\.1 and is 1\.9\.2"):
+    with pytest.raises(ResultsError, match=r"llguidance was 1\.9\.1 and is now 1\.9\.2"):
         resume.same({"x": "1", "llguidance": "1.9.1"}, {"x": "1", "llguidance": "1.9.2"}, tmp_path)
     with pytest.raises(ConfigError, match="There is no run 'none'"):
         resume.command(["resume=none"], str(tmp_path))
     (tmp_path / "odd" / "parts").mkdir(parents=True)
-    with pytest.raises(ConfigError, match="no command on record"):
+    with pytest.raises(ConfigError, match="its command was not recorded"):
         resume.command(["resume=odd"], str(tmp_path))
     claim(tmp_path / "run", COMMAND)
     for extra, words in (
-        ("builder=[fixed]", r"builder=\[fixed\] is not among them: it has no builder"),
-        ("tokenizer=gpt2", "tokenizer=gpt2 is not among them: it has tokenizer=path"),
+        ("builder=[fixed]", r"builder=\[fixed\] is not one of them: the run has no builder"),
+        ("tokenizer=gpt2", "tokenizer=gpt2 is not one of them: the run has tokenizer=path"),
     ):
         with pytest.raises(ConfigError, match=words):
             resume.command(["resume=run", extra], str(tmp_path))

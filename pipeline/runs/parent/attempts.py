@@ -2,7 +2,8 @@
 
 When a worker dies, the units it had started are suspects. All unfinished units are run again, cell
 by cell, so that the next death has one suspect. A unit that was open at two deaths is the culprit
-and gets its verdict; the rest continues. So a process that was killed from outside costs nothing.
+and gets its verdict; the other units continue. So no unit is lost if something else kills one
+worker.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .supervise import Death, Garbage, supervise
 _LOST = (End.CRASHED.value, End.TIMEOUT.value)
 _IN_A_ROW = 16
 """Consecutive crashes, with no finished unit between, after which the job is abandoned."""
-_BUDGET = "the run's budget (run.budget) was spent before it was done"
+_BUDGET = "the run's time limit (run.budget) was reached before this was done"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Limits:
 
 @dataclass
 class _Worker:
-    """The messages of one worker, taken in."""
+    """What the messages of one worker have said so far."""
 
     group: Group
     remote: bool
@@ -90,17 +91,17 @@ class _Worker:
             case {"type": "hello" | "spent" | "timings"} as message:
                 self.group.write(message)
             case {"type": "end"} if self.held:
-                raise Garbage("rows of no unit")
+                raise Garbage("rows that belong to no unit")
             case _:
                 pass  # printed by something else in that process
 
     def at(self) -> list[Unit]:
-        """The units that were open when it died."""
+        """The units that were open when the worker died; `LOAD` if there were none."""
         return list(self.open) or [LOAD]
 
 
 def work(group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None]) -> str | None:
-    """Run a job until every unit has rows; returns why its input could not be used, or None."""
+    """Run a job until every unit has rows. Returns why its input could not be used, or None."""
     deaths: Counter[Unit] = Counter()
     in_a_row = 0
 
@@ -118,7 +119,7 @@ def work(group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None
         if death is None:
             if worker.refusal is not None:
                 return worker.refusal
-            bury(LOAD, Fate(End.CRASHED, "the worker ended before its job did."))
+            bury(LOAD, Fate(End.CRASHED, "the worker ended before its job was done."))
             break
         if limits.spent():
             continue
@@ -137,7 +138,7 @@ def work(group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None
 
 def _fate(death: Death, over: Unit | None) -> Fate:
     if over is not None:
-        said = "it took longer than a case may (engine.case_limit)."
+        said = "it exceeded the time limit of a case (engine.case_limit)."
         return Fate(End.TIMEOUT, said, lost=False)
     return Fate(End.TIMEOUT if death.hung else End.CRASHED, death.reason)
 
@@ -156,5 +157,5 @@ def _attempt(
 
 def _unit(names: list[Any]) -> Unit:
     if not names or not all(isinstance(name, str) for name in names):
-        raise Garbage(f"{json.dumps(names)[:80]} names no unit")
+        raise Garbage(f"{json.dumps(names)[:80]} is not the name of a unit")
     return tuple(names)

@@ -1,7 +1,7 @@
 """The end of a run: its parts are merged into one set of tables.
 
 A run's parts may come from one process, from the jobs of a multirun, or from shards on many
-machines. They are merged only if they belong together; what is missing is named.
+machines. They are merged only if they belong to one run; missing parts are listed.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def _find(folder: Path) -> _Found:
 
 
 def _same(one: Group, other: Group) -> None:
-    """Refuse parts that do not belong together, and name the difference."""
+    """Raise ResultsError for parts of different runs; the message names the first difference."""
     for key in sorted({*one.identity} & {*other.identity}):
         here, there = one.identity[key], other.identity[key]
         if here != there and not key.startswith(_OWN):
             raise ResultsError(
                 f"{one.path.name} and {other.path.name} in {one.path.parent} do not belong to one "
-                f"run: {key} is {here} in the one and {there} in the other. Remove the one that is "
-                "not of this run."
+                f"run: {key} is {here} in the first and {there} in the second. Remove the file "
+                "that belongs to another run."
             )
 
 
@@ -67,11 +67,13 @@ def finish(folder: Path, *, interrupted: bool = False) -> dict[str, Any]:
     """Merge the run's parts into its tables and write the manifest, which closes the run.
 
     A run is `complete` if nothing is missing and the command was not interrupted. Otherwise it is
-    `interrupted`: its tables hold what was done, and it can be resumed. Raises `ResultsError` for a
-    folder without parts, because its tables could not be made again.
+    `interrupted`: its tables hold the finished units, and it can be resumed.
+
+    Raises `ResultsError` for a folder without parts (its tables could not be made again), for parts
+    of different runs, and for a folder that cannot be written.
     """
     if not (folder / "parts").is_dir():
-        raise ResultsError(f"{folder} has no parts/ to merge: its tables are left as they are.")
+        raise ResultsError(f"{folder} has no parts/ to merge. Its tables are left unchanged.")
     found = _find(folder)
     parts = [group.path for group in found.groups]
     try:
@@ -88,7 +90,7 @@ def finish(folder: Path, *, interrupted: bool = False) -> dict[str, Any]:
 def _close(
     folder: Path, found: _Found, counts: dict[str, int], interrupted: bool
 ) -> dict[str, Any]:
-    """Write the manifest."""
+    """Write the manifest and return it."""
     hellos = [hello for group in found.groups for hello in group.hellos]
     begun = [job for group in found.groups for job in group.jobs]
     spent = [said for group in found.groups for said in group.spent]
@@ -123,9 +125,10 @@ def _close(
 
 
 def write_reproducers(folder: Path) -> None:
-    """Each reproducer as a suite file for `run` and as the text of a report.
+    """Write each reproducer as a suite file for `run` and as the text of a report.
 
-    Only the file's name is taken from a worker, so its text cannot lead out of the folder.
+    Only the last part of a worker's file name is used, so that nothing is written outside the
+    folder.
     """
     place = folder / "reproducers"
     for table in ("reproducers", "engine_findings"):
@@ -152,16 +155,16 @@ def _without_paths(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def _each_once(sources: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same without repeats: shards have equal sources."""
+    """The sources without duplicates; shards of one job have equal sources."""
     return list({json.dumps(source): source for source in sources}.values())
 
 
 _FASTER = "engine.fast_forward"
-"""A setting that changes speed and no outcome."""
+"""A setting that changes speed but no outcome."""
 
 
 def _settings(found: _Found, key: str) -> dict[str, Any]:
-    """One group of the settings that decide outcomes, as the journals have it."""
+    """One group of settings without `_FASTER`, nested, as the first journal records it."""
     nested: dict[str, Any] = {}
     for name, value in found.groups[0].identity.items() if found.groups else ():
         head, *path = name.split(".")

@@ -22,7 +22,7 @@ _SHARDS = "shards-"
 """Prefix of the owner of a run whose shards are separate commands."""
 
 _PATIENCE = 100
-"""Tenths of a second."""
+"""Tenths of a second that a shard waits for another one to create `owner`."""
 
 _held: dict[Path, FileLock] = {}
 """The runs that this process writes; locked until it ends."""
@@ -39,12 +39,15 @@ class Command:
     folder: str
     """The working folder: relative paths among the arguments start there."""
     jobs: tuple[tuple[str, ...], ...] = ()
-    """Of a command with several jobs: the overrides of each job, such as `tokenizer=llama_spm` and
-    `shard.index=0`. Each job makes a group."""
+    """The overrides of each job of a multirun, such as `tokenizer=llama_spm` and `shard.index=0`.
+    Each job makes a group."""
 
 
 def claim(folder: Path, command: Command) -> None:
-    """Claim the run folder for this command. Raises ResultsError if another command owns it."""
+    """Claim the run folder for this command.
+
+    Raises ResultsError if another command owns it or if it cannot be written.
+    """
     mine = os.environ.setdefault(INVOCATION, os.urandom(8).hex())
     owner = folder / "parts" / "owner"
     try:
@@ -54,9 +57,8 @@ def claim(folder: Path, command: Command) -> None:
                 folder / "parts" / "command.json", json.dumps(asdict(command), indent=1)
             )
             files.write_text(owner, mine)
-        for _ in range(
-            _PATIENCE if mine.startswith(_SHARDS) else 0
-        ):  # another shard may be creating it
+        tries = _PATIENCE if mine.startswith(_SHARDS) else 0
+        for _ in range(tries):  # another shard may be creating it
             if owner.exists():
                 break
             time.sleep(0.1)
@@ -70,25 +72,29 @@ def claim(folder: Path, command: Command) -> None:
 
 
 def share(command: Command) -> None:
-    """Register this process as one of many that each do a shard of a run, on any machine."""
+    """Register this process as one of several that each do one shard of a run, on any machine."""
     common = sorted(a for a in command.arguments if not a.startswith("shard.index="))
     said = json.dumps([command.name, common])
     os.environ[INVOCATION] = _SHARDS + hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
 def reclaim(folder: Path) -> Command:
-    """Take over a run whose command has ended; returns that command."""
+    """Take over a run whose command has ended; returns that command.
+
+    Raises ConfigError if the run cannot be resumed as a whole, ResultsError if another process is
+    writing it or the folder cannot be written.
+    """
     with contextlib.suppress(OSError):
         if (folder / "parts" / "owner").read_text("utf-8").startswith(_SHARDS):
             raise ConfigError(
-                f"{folder} has shards that are separate commands: to resume one, "
-                "run its command again. `python -m pipeline collect` says which are missing."
+                f"the shards of {folder} were started as separate commands. Start those of the "
+                "missing shards again; `python -m pipeline collect` lists them."
             )
     command = asked(folder)
     if command is None:
         raise ConfigError(
-            f"{folder} cannot be resumed: it has no command on record "
-            f"({folder / 'parts' / 'command.json'}). Run it again."
+            f"{folder} cannot be resumed: its command was not recorded in "
+            f"{folder / 'parts' / 'command.json'}. Start a new run."
         )
     try:
         if not _lock(folder):

@@ -1,8 +1,8 @@
 """Run jobs: each job is a group, each group has a journal, and journals become tables.
 
-Every result takes one path: a worker's rows are written to the journal of its group, and all
-journals of a run are merged once, at the end (`collect.finish`). A multirun is many jobs that share
-one run folder. A resumed run is the same command again, without what its journals already have.
+Every result takes the same path: a worker's rows are written to the journal of its group, and all
+journals of a run are merged once, at the end (`collect.finish`). A multirun is several jobs in one
+run folder. A resumed run is the same command again, without the units that are in its journals.
 """
 
 from __future__ import annotations
@@ -53,9 +53,10 @@ def execute(
 ) -> Outcome:
     """Run one job: all cells of one model and one tokenizer that are not done yet.
 
-    An input that cannot be used raises a `PipelineError` and leaves nothing behind; with
-    `keep_refused` (a multirun) its cells are kept as `load_refused`. `deadline` is the
-    `time.monotonic()` at which the run's budget is spent. `name` identifies the job within its
+    If its input cannot be used, a `PipelineError` is raised and the group is removed. With
+    `keep_refused` (a multirun), or if units are already done, the other cells become `load_refused`
+    instead; but a missing source of a resumed job raises and keeps the group. `deadline` is the
+    `time.monotonic()` at which `run.budget` is spent; `name` is the name of the job within its
     command.
     """
     chosen = plan.chosen(settings)
@@ -71,7 +72,7 @@ def execute(
     _begun.add(path)
     with journal.alone(path) as mine:
         if not mine:
-            raise ConfigError(f"{path} is being written by another process: wait until it ends.")
+            raise ConfigError(f"{path} is being written by another process. Wait until that ends.")
         group, identity = Group(path), _identity(settings, job, chosen.hashes)
         todo = _Todo(group, job, identity, name)
         return _bring_to_end(todo, settings, deadline, keep_refused)
@@ -79,13 +80,13 @@ def execute(
 
 @dataclass(frozen=True)
 class _Todo:
-    """A job and the group that it makes."""
+    """A job and its group."""
 
     group: Group
     job: Job
     identity: dict[str, str]
     name: str
-    """Which of the command's jobs it is."""
+    """Name of the job within its command."""
 
     def begin(self, job: Job) -> None:
         self.group.begin(job, self.identity, self.name)
@@ -108,7 +109,7 @@ def _bring_to_end(
             _discard(group)
             raise
         if group.done and isinstance(error, SourceError):
-            raise  # it was there before, so it may come back: this can be resumed
+            raise  # the source was there before and may come back, so the run stays resumable
         refusal = str(error)
     if refusal is not None:
         todo.begin(job)
@@ -119,7 +120,7 @@ def _bring_to_end(
 
 
 def _work(todo: _Todo, settings: Settings, limits: Limits) -> str | None:
-    """Do a group's job. Raises for a refused input while there is nothing to keep."""
+    """Run a group's job; returns None. Raises InputRefused or SourceError for unusable input."""
     group, job = todo.group, todo.job
     for again in (False, True):
         job = plan.with_files(job, settings)
@@ -141,11 +142,11 @@ def _work(todo: _Todo, settings: Settings, limits: Limits) -> str | None:
             return None
         if again or all(Path(ref.path).exists() for ref in (job.weights, job.tokens) if ref):
             raise InputRefused(refusal)
-    raise AssertionError("the second turn of the loop returns or raises")  # files vanish once
+    raise AssertionError("the second pass returns or raises")  # it is for files that vanished
 
 
 def _identity(settings: Settings, job: Job, hashes: dict[str, str]) -> dict[str, str]:
-    """Everything that a group's rows depend on, by display name; see `resume.same`."""
+    """Everything that a group's rows depend on: values by display name; see `resume.same`."""
     found = dict(provenance.versions()) | {"commit": provenance.commit() or "none"}
     values = asdict(settings)
     for key in ("run", "results_dir"):
@@ -170,7 +171,7 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, str]:
 
 
 def _discard(group: Group) -> None:
-    """Remove a group that holds nothing, and the run folder if it is then empty."""
+    """Remove a group without rows, and the run folder if it is then empty."""
     group.path.unlink(missing_ok=True)
     parts = group.path.parent
     if not list(parts.glob("*.jsonl")):

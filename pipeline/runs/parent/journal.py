@@ -1,16 +1,16 @@
-"""The journal of a run: its command, what has begun, what is done. Entries are only appended.
+"""The journal of a run: its command and its started and finished units. It is append-only.
 
-`parts/` in the folder of a run holds
+The folder `parts/` of a run holds
 
-    command.json    the command, so that it can be asked again
+    command.json    the command, so that it can be run again
     lock            held by the process that writes the run; the kernel frees it when that dies
     owner           the command that the run belongs to: one command may have several processes
-    <group>.jsonl   one (model, tokenizer) group: its job, what a worker said, `closed`
-    <group>.log     the log of a server that was started for it
+    <group>.jsonl   one (model, tokenizer) group: its job, messages of its workers, `closed`
+    <group>.log     the log of a server that was started for the group
 
-A *unit* is the smallest thing that is done whole or not at all: the audit of a builder, its walks,
-a cell. It is journalled when it starts; when it is done, its rows and its `done` are written at
-once. What a kill leaves half written is taken back when the journal is opened again.
+A *unit* is the smallest piece of work: the audit of a builder, its walks, a cell. The journal has
+an entry when a unit starts. When it is done, its rows and its `done` are written together. If the
+process is killed in between, the incomplete entry is removed when the journal is opened again.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from ..protocol import VERSION, Job
 class Group:
     """The journal of one (model, tokenizer) group.
 
-    Every write goes to the operating system at once: only a loss of power can take it back, and
-    not even that once the group is closed.
+    Every write goes to the operating system at once, so only a power failure can lose it. Once the
+    group is closed, its journal is on the disk.
     """
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +46,7 @@ class Group:
         """Units whose rows are written."""
         self.closed = False
         self.refused: str | None = None
-        """Why its input could not be used; None if it could."""
+        """Why its input could not be used, or None."""
         self.lost = 0
         """Number of units that ended without a result."""
         self.name = ""
@@ -64,7 +64,7 @@ class Group:
             self._read()
 
     def begin(self, job: Job, identity: Mapping[str, str], name: str = "") -> None:
-        """Write what the group is; nothing if it has begun before."""
+        """Write the first entry (job and identity), unless the journal already has it."""
         if not self.path.exists():
             self.identity, self.name = dict(identity), name
             said = {"type": "job", "schema": schemas.SCHEMA_VERSION, "name": name}
@@ -73,12 +73,12 @@ class Group:
     def finish(
         self, unit: Unit, rows: Iterable[tuple[str, list[Row]]], *, lost: bool = False
     ) -> None:
-        """Write a finished unit in one piece: (table, rows) pairs of JSON values."""
+        """Write a finished unit in one piece; `rows` are (table, rows) pairs of JSON values."""
         held = [{"type": "rows", "table": table, "rows": some} for table, some in rows]
         self.settle(unit, [json.dumps(message) + "\n" for message in held], lost=lost)
 
     def settle(self, unit: Unit, lines: list[str], *, lost: bool = False) -> None:
-        """The same with the rows as the lines that a worker sent."""
+        """As `finish`, with the rows as the JSON lines that a worker sent."""
         if unit not in self.done:
             done = {"type": "done", "unit": unit} | ({"lost": True} if lost else {})
             self._append("".join([*lines, json.dumps(done) + "\n"]))
@@ -90,7 +90,7 @@ class Group:
         self._append(json.dumps(message) + "\n")
 
     def close(self, refused: str | None = None) -> None:
-        """Write that the group is complete, and flush it to the disk."""
+        """Write that the group is complete, and flush the journal to the disk."""
         self.refused, self.closed = refused, True
         self.write({"type": "closed", "refused": refused})
         with self.path.open("rb") as file:
@@ -104,13 +104,13 @@ class Group:
                     rest = rest[file.write(rest) :]
         except OSError as error:
             raise ResultsError(
-                f"{self.path} cannot be written: {error.strerror}. What was finished is kept: "
-                "solve this, then continue with `python -m pipeline run "
+                f"{self.path} cannot be written: {error.strerror}. Finished units are kept. "
+                "Solve this, then continue with `python -m pipeline run "
                 f"resume={self.path.parent.parent}`."
             ) from None
 
     def _read(self) -> None:
-        """Read what is done, and cut off what a kill left half written."""
+        """Read the journal, and remove an incomplete entry at its end."""
         good = at = 0
         with self.path.open("rb") as lines:
             for line in lines:
@@ -141,7 +141,7 @@ class Group:
                     case _:
                         pass
         if not self.identity:
-            self.path.unlink()  # not even its first line was written
+            self.path.unlink()  # its first line is incomplete or missing
         elif good < at:
             os.truncate(self.path, good)
 
@@ -166,7 +166,7 @@ def group_path(folder: Path, job: Job, index: int = 0, count: int = 1) -> Path:
 
 
 def groups(folder: Path) -> tuple[list[Group], list[Path]]:
-    """(groups that have begun, closed or not; files of those that another process is writing)."""
+    """(the groups of a run, closed or not; files of groups that another process is writing)."""
     free: list[Group] = []
     busy: list[Path] = []
     for path in sorted((folder / "parts").glob("*.jsonl")):
@@ -179,7 +179,7 @@ def groups(folder: Path) -> tuple[list[Group], list[Path]]:
 
 
 def job_name(group: Path) -> str | None:
-    """Name of the job of a group that another process may be writing; None if unknown."""
+    """Name of the job in a journal, which another process may be writing; None if unknown."""
     with contextlib.suppress(OSError), group.open("rb") as lines:
         match parquet.message(lines.readline().decode("utf-8", "replace")):
             case {"type": "job", "name": str(name)}:
@@ -191,7 +191,10 @@ def job_name(group: Path) -> str | None:
 
 @contextmanager
 def alone(group: Path) -> Generator[bool]:
-    """Lock a group for the block; yields whether it worked. The kernel frees the lock on death."""
+    """Lock a group for the block; yields False if another process holds the lock.
+
+    The kernel frees the lock when the process dies.
+    """
     lock = FileLock(group.with_suffix(".lock"))
     try:
         lock.acquire(timeout=0)

@@ -1,4 +1,4 @@
-"""Placeholder rows for units that crashed or timed out, and which other units they take down."""
+"""Placeholder rows for units without a result, and which units fail together with another one."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Fate:
     end: End
     reason: str
     lost: bool = True
-    """Whether its result is missing; a time limit of the case itself is a result."""
+    """Whether the result counts as lost; False if the limit of the case itself was reached."""
 
 
 def struck(job: Job, culprit: Unit) -> Iterator[Unit]:
-    """The units that fail with a culprit: itself, or every unit that needs it."""
+    """The units that fail with a culprit: the unit itself, or every unit that needs it."""
     for unit in owed(job):
         match culprit:
             case ("load",):
@@ -57,7 +57,7 @@ def without(job: Job, culprit: Unit) -> Job:
 
 
 def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
-    """(table, rows) pairs with the fate of a unit."""
+    """(table, rows) pairs that record a unit's fate. Raises ValueError for an unknown unit."""
     without: Row = {"status": Status(fate.end.value).value, "reason": fate.reason}
     match unit:
         case ("prefix",):

@@ -1,4 +1,4 @@
-"""From settings to a job: which suites and collections, which of their items, which shard."""
+"""Turns settings into a job: chooses suites, collections, their items, and the shard."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ class Chosen:
 
 
 def chosen(settings: Settings) -> Chosen:
-    """The chosen suites and collections, each with only its chosen cases."""
+    """The chosen suites and collections, each with only its chosen cases.
+
+    Raises ConfigError for settings that choose nothing usable.
+    """
     grammar = settings.grammar
     refs: list[SuiteRef] = []
     collections: list[CollectionRef] = []
@@ -66,8 +69,8 @@ def chosen(settings: Settings) -> Chosen:
         known |= {*ids}
     if not target.shows_tables and not any(suite.cases for suite in refs):
         raise ConfigError(
-            f"target={target.name} carries JSON Schemas only, and no chosen case has one: "
-            "grammar=enum does."
+            f"target={target.name} accepts JSON Schemas only, and no chosen case has one. Choose "
+            "another suite, such as grammar=enum."
         )
     if missing := sorted(set(grammar.cases) - known):
         raise ConfigError(f"grammar.cases: no chosen suite has a case {', '.join(missing)}.")
@@ -84,7 +87,7 @@ def chosen(settings: Settings) -> Chosen:
 
 
 def _sentinel(settings: Settings, target: Target) -> SuiteRef:
-    """The cases that show whether a server enforces anything; never narrowed."""
+    """The cases that show whether a server enforces anything; `limit` and `sample` do not apply."""
     path = _dataset(settings.target.sentinel)
     cases = [c.id for c in suites.load(path).cases if target.carries(c.grammar.kind)]
     return SuiteRef(str(path), tuple(cases), SENTINEL)
@@ -93,7 +96,7 @@ def _sentinel(settings: Settings, target: Target) -> SuiteRef:
 def _path(name: str, suite: SuiteSettings) -> Path:
     if not suite.file:
         what = "FILE.yaml" if suite.layout is None else "FOLDER"
-        raise ConfigError(f"grammar={name} needs a place: add grammar.path={what}.")
+        raise ConfigError(f"grammar={name} needs a path: add grammar.path={what}.")
     own = name == "path" or suite.layout is not None
     return (Path(suite.file) if own else _dataset(suite.file)).absolute()
 
@@ -109,7 +112,7 @@ def _generates(settings: Settings, layout: str) -> bool:
 def _file_hash(constraint: Path) -> str:
     if not constraint.is_file() or constraint.suffix not in (".json", ".lark", ".gbnf"):
         raise ConfigError(
-            f"grammar.constraint={constraint} is no file with a grammar: give a JSON Schema "
+            f"grammar.constraint={constraint} is not a grammar file: give a JSON Schema "
             "(.json), a Lark (.lark) or a GBNF (.gbnf) file."
         )
     return provenance.file_sha256(constraint)[:16]
@@ -157,22 +160,23 @@ def shard(whole: Job, chosen: Chosen, count: int, index: int) -> Job:
 
 
 def job(settings: Settings, chosen: Chosen) -> Job:
-    """The whole job; its files are not resolved yet."""
+    """The whole job; its files are not resolved yet. Raises ConfigError for settings that do not
+    fit together."""
     model, tokenizer = settings.model, settings.tokenizer
     forged = model.kind == "forge" and model.path is None
     own = tokenizer.kind == "own" and tokenizer.path is None
     if forged and own:
         raise ConfigError(
-            f"model={model.label} has no tokenizer of its own: it is forged around one. "
-            "Choose it with tokenizer=…, such as tokenizer=mistral_v1."
+            f"model={model.label} has no tokenizer of its own; it is forged around one. "
+            "Choose a tokenizer, such as tokenizer=mistral_v1."
         )
     if not forged and not own:
         raise ConfigError(
-            f"model={model.label} has weights that fit its own tokenizer only: leave "
-            f"tokenizer={tokenizer.label} out, or try that tokenizer on model=tiny."
+            f"the weights of model={model.label} fit only its own tokenizer. Leave out "
+            f"tokenizer={tokenizer.label}, or use that tokenizer with model=tiny."
         )
     if not settings.builder.use:
-        raise ConfigError("builder=[] chooses no builder; there must be at least one.")
+        raise ConfigError("builder=[] chooses no builder. Choose at least one.")
     target = targets.get(settings.target.name)
     name = model.label if own else tokenizer.label
     return Job(
@@ -207,7 +211,9 @@ def _plan(settings: Settings, chosen: Chosen, target: Target) -> Plan:
             collections=chosen.collections,
         )
     if "generate" not in (settings.stages or STAGES):
-        raise ConfigError("A server's token table is not seen: audit goes with target=inprocess.")
+        raise ConfigError(
+            "A server's token table cannot be seen. Use target=inprocess to audit or replay."
+        )
     return Plan((target.label(settings.target),), ("generate",), chosen.suites)
 
 
@@ -218,7 +224,7 @@ def _log(settings: Settings, tokenizer: str) -> Path:
 
 
 def _audit(settings: AuditSettings) -> AuditSettings:
-    """The same with absolute paths of its suites."""
+    """The settings with absolute paths of their suites."""
     strings = settings.strings_suite
     return replace(
         settings,
@@ -229,7 +235,7 @@ def _audit(settings: AuditSettings) -> AuditSettings:
 
 
 def _named(group: str, source: Source) -> tuple[str, ...]:
-    """The overrides that select a source; of a path only the file name, which is in tables."""
+    """The overrides that select a source. Of a path they have only the file name."""
     if source.path is None:
         return (f"{group}={quoted(source.label)}",)
     return f"{group}=path", f"{group}.path={quoted(_text(Path(source.path).name))}"
@@ -245,8 +251,8 @@ def _stages(settings: Settings, chosen: Chosen) -> tuple[str, ...]:
     stages = tuple(stage for stage in settings.stages or STAGES if stage not in idle)
     if not stages:
         raise ConfigError(
-            f"stages={settings.stages}: nothing is chosen for it. replay takes collections, such "
-            "as grammar=maskbench grammar.path=FOLDER."
+            f"stages={settings.stages}: no suite or collection is chosen for these stages. replay "
+            "needs collections, such as grammar=maskbench grammar.path=FOLDER."
         )
     return stages
 
@@ -256,12 +262,12 @@ def _absolute(path: str | None) -> str | None:
 
 
 def _text(name: str) -> str:
-    """The name as valid UTF-8; a file name may not be."""
+    """The name as valid UTF-8, which a file name need not be."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def with_files(job: Job, settings: Settings) -> Job:
-    """The job with its files found, fetched and checked."""
+    """The job with its files found, fetched and checked. Raises SourceError if there is none."""
     model, tokenizer = settings.model, settings.tokenizer
     weights = tokens = None
     if model.kind != "forge" or model.path is not None:

@@ -1,7 +1,7 @@
 """Resume an interrupted run: the same command again, without the finished units.
 
 A run is one set of settings over one set of files. If any of them has changed, resuming would mix
-two runs in one set of tables, so it is refused and the difference is named.
+two runs in one set of tables. It is then refused, and the message names the difference.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def command(arguments: Sequence[str], results_dir: str) -> Command:
     """The command that resumes a run; its folder is claimed for this process.
 
     `resume=latest` means the newest run that is not complete (`run_folder.find`). Besides `resume=`
-    and `results_dir=` only arguments that the run already has are allowed.
+    and `results_dir=` only arguments that the run already has are allowed. Raises ConfigError for
+    other arguments and for a working folder that cannot be entered.
     """
     named = wanted(arguments) or ""
     folder = run_folder.find(named, Path(results_dir), unfinished=True).absolute()
@@ -37,15 +38,15 @@ def command(arguments: Sequence[str], results_dir: str) -> Command:
             key = argument.partition("=")[0]
             had = [a for a in then.arguments if a.partition("=")[0] == key]
             raise ConfigError(
-                f"resume uses the settings of the run, and {argument} is not among them: "
-                f"it has {had[0] if had else f'no {key}'}. Leave it out, or make a new run."
+                f"resume uses the settings of the run, and {argument} is not one of them: "
+                f"the run has {had[0] if had else f'no {key}'}. Leave it out, or start a new run."
             )
     try:
         os.chdir(then.folder)
     except OSError as error:
         raise ConfigError(
-            f"{folder} was begun in the folder {then.folder}, which cannot be entered: "
-            f"{error.strerror}. Relative paths of its command start there."
+            f"{folder} was started in the folder {then.folder}, which cannot be entered: "
+            f"{error.strerror}. Relative paths of its command start in that folder."
         ) from None
     kept = [a for a in then.arguments if not a.startswith(("run.name=", "results_dir="))]
     flags = [a for a in kept if a.startswith("-")]
@@ -57,11 +58,11 @@ def command(arguments: Sequence[str], results_dir: str) -> Command:
 def same(then: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
     """Raise ResultsError if something that a group's rows depend on has changed since it began."""
     for key in sorted({*then, *now}):
-        before, after = then.get(key, "not there"), now.get(key, "not there")
+        before, after = then.get(key, "not set"), now.get(key, "not set")
         if before != after:
             raise ResultsError(
-                f"{folder} cannot be resumed: {key} was {before} and is {after}. Put it back as "
-                "it was, or make a new run."
+                f"{folder} cannot be resumed: {key} was {before} and is now {after}. Change it "
+                "back, or start a new run."
             )
 
 
@@ -71,7 +72,7 @@ def _quoted(text: str) -> str:
 
 
 def unquoted(value: str) -> str:
-    """The inverse of `quoted`; a value without quotes stays as it is."""
+    """The inverse of `_quoted`; a value without quotes stays as it is."""
     if len(value) < 2 or not value[0] == value[-1] == "'":
         return value
     return value[1:-1].replace("\\'", "'").replace("\\\\", "\\")

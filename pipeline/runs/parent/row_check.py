@@ -1,6 +1,6 @@
 """Check that rows from a worker fit their tables.
 
-Foreign native code has run on foreign data in a worker. Its rows are checked before they are
+A worker runs third-party native code on untrusted data. Its rows are checked before they are
 written, so that the merge at the end of a run cannot fail.
 """
 
@@ -21,11 +21,11 @@ def misfit(message: dict[str, Any]) -> str | None:
     """What is wrong with a `rows` message; None if it fits its table."""
     table, rows = message.get("table"), message.get("rows")
     if table not in schemas.SCHEMAS or not isinstance(rows, list):
-        return f"rows of no table there is ({str(table)[:40]!r})"
+        return f"rows of an unknown table ({str(table)[:40]!r})"
     kinds = _KINDS[str(table)]
     for row in cast(list[object], rows):
         if not isinstance(row, dict) or cast(Row, row).keys() != kinds.keys():
-            return f"a row of {table} without its columns"
+            return f"a row of {table} with wrong columns"
         for name, value in cast(Row, row).items():
             if value is None:
                 continue
@@ -36,7 +36,7 @@ def misfit(message: dict[str, Any]) -> str | None:
 
 
 def _fits(kind: pl.DataType) -> Callable[[Any], bool]:
-    """A function that tells whether a JSON value other than null fits a column of this type."""
+    """A function that tells whether a JSON value (not null) fits a column of this type."""
     match kind:
         case pl.List():
             item = _fits(cast(pl.DataType, kind.inner))

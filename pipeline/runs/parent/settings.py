@@ -1,6 +1,6 @@
-"""All settings of a run: the parts of every package, and those that only the parent reads.
+"""All settings of a run: the groups of every package, and those that only the parent reads.
 
-`cli/compose` makes Hydra's schema of it, which the YAML files under `conf/` extend.
+`cli/compose` makes Hydra's schema from `Settings`; the YAML files under `conf/` extend it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class ShardSettings:
     """Splits a run's work over machines."""
 
     count: int = setting(1, least=1)
-    """Number of shards; each gets an equal part of the work of every model and tokenizer."""
+    """Number of shards; each does an equal part of the work for every model and tokenizer."""
     index: int = setting(0, least=0)
-    """Which shard this is, from 0; a multirun takes all of them."""
+    """Index of this shard, from 0; a multirun does all of them."""
     gpus: int = setting(0, least=0)
-    """GPUs that each job asks the cluster for."""
+    """Number of GPUs that each job requests from the cluster."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,9 @@ class Settings:
     results_dir: str = "results"
     """The folder of all runs."""
     stages: tuple[str, ...] | None = setting(None, one_of=STAGES)
-    """Of `audit` (token tables and masks), `generate` and `replay` (instances of collections);
-    null for all, and then generate takes suites and prompts; other collections for servers only."""
+    """Stages to run: `audit` (token tables and masks), `generate`, `replay` (instances of
+    collections). null for all; `generate` then uses suites and prompts, and other collections only
+    for servers."""
 
     @property
     def folder(self) -> Path:

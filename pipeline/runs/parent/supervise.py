@@ -1,6 +1,6 @@
-"""The parent's side of a worker: start it, take its messages, say how it died.
+"""The parent's side of a worker: start it, read its messages, report how it died.
 
-llama.cpp aborts the process on many bad inputs, so death is an answer like any other here.
+llama.cpp aborts the process on many bad inputs, so a crash is a normal outcome here.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ _LONGEST_LINE = 2**28
 """Longest accepted message line, in characters."""
 
 _GRACE = 2.0
-"""Seconds after a worker's death in which what it has said is read; its children may hold on to its
-standard output for longer."""
+"""Seconds for reading a dead worker's last messages; its children may keep its standard output open
+for longer."""
 
 
 class Garbage(Exception):
-    """The worker sent a malformed message; the text says which."""
+    """The worker sent a malformed message; the text describes it."""
 
 
 @dataclass(frozen=True)
 class Death:
-    """A worker that did not end by itself."""
+    """How a worker failed: it crashed, hung or sent a malformed message."""
 
     hung: bool
-    """Killed after too long a silence; else it died of its own."""
+    """True if it was killed because a time limit was reached; False otherwise."""
     reason: str
-    """The signal or exit code, and its last words."""
+    """What happened; for a crash or a hang also the last lines of its standard error."""
 
 
 def supervise(
     job: Job, take: Callable[[str], None], *, time_limit: float, deadline: float | None = None
 ) -> Death | None:
-    """Run a job in a worker and hand each line it says to `take`; None when it ended well.
+    """Run a job in a worker and pass each line of its output to `take`; None if it ended well.
 
-    `time_limit` is how many seconds it may say nothing; `deadline` is when, by
-    `time.monotonic()`, it is ended whatever it says.
+    The worker is killed after `time_limit` seconds without a line, and at `deadline`, a time of
+    `time.monotonic()`.
     """
 
     def patience() -> float:
@@ -68,20 +68,22 @@ def supervise(
             processes.kill(process)
             code = process.wait()
         except Garbage as garbage:
-            return Death(hung=False, reason=f"the worker sent garbage and was ended: {garbage}.")
+            return Death(
+                hung=False, reason=f"the worker sent a malformed message and was killed: {garbage}."
+            )
         if code == 0:
             return None
         words = last_words(errors)
     if hung:
-        return Death(hung=True, reason=f"the worker said nothing for {time_limit:g} s. {words}")
+        return Death(hung=True, reason=f"the worker sent nothing for {time_limit:g} s. {words}")
     died = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     return Death(hung=False, reason=f"the native process died by {died}. {words}")
 
 
 def _worker(errors: IO[bytes]) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A worker process that does not outlive the block, nor this process; nor do its children.
+    """A worker process; it and its children end with the block or with this process.
 
-    A session of its own, so that a Ctrl-C is the parent's to answer.
+    It has its own session, so that only the parent receives a Ctrl-C.
     """
     return processes.group(
         processes.own("runs.worker"),
@@ -97,9 +99,10 @@ def _worker(errors: IO[bytes]) -> AbstractContextManager[subprocess.Popen[str]]:
 def _lines(
     process: subprocess.Popen[str], job: str, patience: Callable[[], float]
 ) -> Iterator[str]:
-    """Send the job and give out whole lines; raises queue.Empty after too long a silence.
+    """Send the job and yield whole lines.
 
-    Standard input stays open: it is how a worker knows that its parent lives.
+    Standard input stays open, because a worker ends when it is closed. Raises queue.Empty after too
+    long a silence, and Garbage for a line that is too long.
     """
     assert process.stdin is not None
     assert process.stdout is not None

@@ -1,6 +1,6 @@
 """The native process: it runs one job, stage by stage, and sends rows as they are made.
 
-Started as `runs.worker`; imported by nobody.
+It is started as `runs.worker`. No other package imports it.
 """
 
 __all__ = []

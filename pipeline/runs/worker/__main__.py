@@ -14,7 +14,7 @@ from .channel import Channel
 
 
 def main() -> None:
-    """Run the job on standard input, or try tokenizations (`tokenize FILE HEX …`)."""
+    """Run the job on standard input, or the tokenizations of `tokenize FILE HEX …`."""
     if sys.argv[1:2] == ["tokenize"]:
         from .survival import tokenize_each  # loads llama.cpp
 
@@ -27,7 +27,7 @@ def main() -> None:
     limits.confine(limit, gpu=job.runtime.device != "cpu")
     _choose_libraries(job)
     try:
-        from .job import run_job  # loads the libraries, which the job chooses
+        from .job import run_job  # loads the native libraries that the job selects
     except (OSError, AttributeError, RuntimeError) as error:
         chosen = (job.runtime.llama_lib, job.runtime.llguidance_lib)
         files = " or ".join(file for file in chosen if file is not None)
@@ -49,9 +49,9 @@ def _choose_libraries(job: Job) -> None:
 
 
 def _die_with_the_parent() -> None:
-    """Wait for the end of standard input, which the parent keeps open while it lives.
+    """Kill this process and its children when standard input ends, that is when the parent dies.
 
-    For systems on which the kernel does not do this (`processes.group`).
+    It is for systems whose kernel does not do this (see `processes.group`).
     """
     sys.stdin.read()
     if os.getpgrp() == os.getpid():

@@ -1,4 +1,4 @@
-"""The row of a cell: its names, what made it, its outcome. All targets use the same columns."""
+"""The row of a cell: its names, what produced it, and its outcome; the same for all targets."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ _MADE_BY = (
     *("model_sha256", "vocab_hash", "table_hash", "engine", "llama_cpp", "llama_lib_sha256"),
     *("llguidance_lib_sha256", "server", "prefix_scheme"),
 )
-"""Columns of what made a row, besides its grammar and seed."""
+"""Columns of what produced a row, besides its grammar and seed."""
 
 
 def key(job: Job, builder: str, case: Case) -> str:
-    """The `cell_key`: the names, by which cells are paired."""
+    """The `cell_key`: the names by which `compare` pairs cells."""
     return "/".join((job.target.name, job.model, job.tokenizer, builder, case.suite, case.id))
 
 
 def cell_row(
     session: Session, generation: Generation, request: Request, table: TokenTable | None
 ) -> Row:
-    """The columns that identify a cell and what made it; `table` is the builder's, or None."""
+    """The columns that identify a cell and what produced it; those of its outcome are empty.
+
+    `table` is the table of its builder, or None.
+    """
     job, case = session.job, request.case
     made_by = _made_by(session, generation, table) | {
         "grammar_hash": provenance.digest(*case.grammar.engine_text()),
@@ -75,7 +78,7 @@ def cell_row(
 
 
 def _made_by(session: Session, generation: Generation, table: TokenTable | None) -> Row:
-    """What made the cells of a target: our own libraries and a builder's table, or a server."""
+    """What produced the cells of a target: our libraries and a builder's table, or a server."""
     target = targets.get(session.job.target.name)
     found: Row = {
         **dict.fromkeys(_MADE_BY),
@@ -105,7 +108,7 @@ def _tokenize(table: TokenTable) -> str:
 
 
 def untried(request: Request) -> Row:
-    """The outcome of an imported case that cannot be tried."""
+    """The outcome of an imported case that cannot be generated."""
     return {
         "verdict": Verdict.GRAMMAR_ERROR.value,
         "cause": Cause.GRAMMAR.value,

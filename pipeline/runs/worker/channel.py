@@ -24,7 +24,7 @@ class Channel:
         os.dup2(2, 1)
 
     def send(self, *messages: Message) -> None:
-        """Send messages at once, with no other between them; any thread may."""
+        """Send messages together, with no others between them. Any thread may call this."""
         text = "".join(json.dumps(_plain(message)) + "\n" for message in messages)
         with self._turn:
             self._out.write(text)
@@ -35,7 +35,7 @@ class Channel:
         self.send(Started(unit))
 
     def done(self, *unit: str) -> None:
-        """Say that a unit is done: the rows sent since the last one are its rows."""
+        """Report that a unit is done: the rows sent since the last `done` are its rows."""
         self.send(Done(unit))
 
     def rows(self, table: str, rows: Iterable[Row]) -> None:
@@ -44,11 +44,11 @@ class Channel:
             self.send(Rows(table, plain))
 
     def finish(self, unit: Unit, rows: Mapping[str, Iterable[Row]]) -> None:
-        """Send a unit's rows, table by table, and its `done`, with no other message between."""
+        """Send a unit's rows, table by table, and its `done`, with no message between them."""
         self.send(*(Rows(table, _as_text(some)) for table, some in rows.items()), Done(unit))
 
     def answered(self) -> None:
-        """Say that a server has answered."""
+        """Report that a server has answered."""
         self.send(Answered())
 
 

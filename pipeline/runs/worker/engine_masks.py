@@ -1,7 +1,7 @@
 """The engine stage: masks of released engines along walks.
 
-Two kinds of cases are walked: grammars that every engine supports, by seeded walks, and chosen
-cases that give their tokens, as a reproducer does.
+Two kinds of cases are walked: grammars that every engine supports, with seeded walks, and chosen
+cases that list their tokens, as reproducers do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _KEPT_IDS = 20
 
 
 def run(session: Session, judge: Judge) -> None:
-    """Send `engines` and `engine_findings` of every engine that is asked for."""
+    """Send `engines` and `engine_findings` of every engine in `audit.engines`."""
     planned = cache(partial(_plan, session))
     for name in session.job.audit.engines:
         if not session.start_if_pending("engine", name):
@@ -65,7 +65,7 @@ def known_to_all(job: Job) -> list[Case]:
     for case in cases:
         if expressed(case) is None:
             raise SuiteError(
-                f"{job.audit.engines_suite}: case {case.id!r}, grammar: not every engine knows it; "
+                f"{job.audit.engines_suite}: case {case.id!r}: some engines cannot use it; "
                 "write a JSON Schema, or lark: 'start: /R/' with check: {regex: 'R'}."
             )
     return cases
@@ -137,7 +137,7 @@ class _Probing:
                 self._found.setdefault(key, Found()).take(walk.case, taken, finding.ids)
 
     def _in_other_order(self, case: Case, prefix: bytes) -> Legal | None:
-        """The ids that are legal after a prefix if properties come in another order."""
+        """The ids that are legal after a prefix with properties in another order, or None."""
         legal: Legal | None = None
         for grammar in self._orders[case]:
             truth = self._masks.legal(grammar, prefix)
@@ -193,7 +193,7 @@ class _Probing:
 
 
 def _row(session: Session, engine: str, refusal: BuilderRefused | None = None) -> Row:
-    """A row of `engines` for an engine that was refused; the others fill it in."""
+    """A row of `engines` for a refused engine; other rows overwrite its values."""
     return {
         "tokenizer": session.job.tokenizer,
         "engine": engine,

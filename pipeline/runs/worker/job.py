@@ -1,4 +1,4 @@
-"""What a worker does with its job: check the suites, load, build, audit, walk, generate, replay.
+"""Runs a job: checks its suites, loads the model, builds tables, and runs each stage.
 
 Every stage sends its rows as soon as it has them. An input that cannot be used is sent as
 `refused` and ends the job; a builder that refuses a vocabulary ends only its own cells.
@@ -54,7 +54,7 @@ def run_job(job: Job, channel: Channel) -> None:
             package.require(builders.get(name) for name in job.plan.builders)
             package.require(libraries.engines.get(name) for name in job.audit.engines)
         if job.audit.engines:
-            engine_masks.known_to_all(job)  # checked again where it is used
+            engine_masks.known_to_all(job)  # raises early for an unsuitable suite
         languages = _cases(job, channel, clock)
         weights, file = _files(job)
     except (PipelineError, LoadRefused) as refusal:
@@ -94,7 +94,7 @@ def run_job(job: Job, channel: Channel) -> None:
 
 
 def _work(session: Session) -> None:
-    """Run the stages. Wrong declarations of a user raise in the first one."""
+    """Run the stages. Raises PipelineError for wrong declarations of a user."""
     stages, judge = session.job.plan.stages, Judge(session)
     if session.job.remote:
         generate.run(session, Tables(), judge)
@@ -113,7 +113,7 @@ def _work(session: Session) -> None:
 
 
 def _name_twins(file: Path) -> None:
-    """Print a token text that occurs twice: llama.cpp aborts on it without naming it."""
+    """Print the first token text that occurs twice. llama.cpp aborts on it without naming it."""
     try:
         tokens = gguf.scan(file).tokens()
     except LoadRefused:
@@ -146,8 +146,11 @@ def _hello(device: Literal["cpu", "gpu"]) -> Hello:
 
 
 def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
-    """The wanted cases, each compiled over bytes. Raises PipelineError for a grammar that does not
-    compile, unless its case says so."""
+    """The chosen cases, each with its grammar compiled over bytes.
+
+    Raises PipelineError if a suite's grammar does not compile, or if it compiles although its case
+    is marked `invalid_grammar`. Grammars of imported and of stress cases need not compile.
+    """
     chosen: list[Case] = []
     compiled: dict[Case, Languages] = {}
     left = {unit[2:4] for unit in units.pending(job) if unit[0] == "cell"}
@@ -174,7 +177,7 @@ def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
             raise PipelineError(
                 f"suite {case.suite}, case {case.id}: the grammar does not compile: "
                 f"{' '.join(error.split())[:400]}. Correct it, or mark the case "
-                "`invalid_grammar: true` if that is its point."
+                "`invalid_grammar: true` if that is intended."
             )
         if compiled[case].grammar.no_oracle is None and case.invalid_grammar:
             raise PipelineError(
@@ -185,32 +188,32 @@ def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
 
 
 def _imported(job: Job, reference: SuiteRef, layout: str, ids: Sequence[str]) -> Iterator[Case]:
-    """These items of a collection as cases; one that cannot be tried has a reason."""
+    """Items of a collection as cases. A case that cannot be generated has `refused`, a reason."""
     items = {item.id: item for item in importers.find(layout, Path(reference.path))}
     for name in ids:
         try:
             if name not in items:
-                raise SuiteError(f"{reference.path}: {name} is not there any more.")
+                raise SuiteError(f"{reference.path}: {name} no longer exists.")
             entry = importers.read(layout, items[name], job.grammar.constraint)
             case = cases.case(reference.name, items[name], entry, job.grammar.prompt)
         except SuiteError as error:
             case = cases.refused(reference.name, name, str(error))
         if not case.refused and not targets.get(job.target.name).carries(case.grammar.kind):
-            reason = f"target={job.target.name} carries JSON Schemas only"
+            reason = f"target={job.target.name} accepts JSON Schemas only"
             case = cases.refused(reference.name, name, reason)
         yield case
 
 
 def _judgeable(case: Case, languages: Languages) -> Case:
-    """An imported case; refused if only its grammar could judge it and the grammar cannot."""
+    """The imported case; refused if it has no checker and its grammar cannot judge bytes."""
     grammar = languages.grammar
     if isinstance(case.check, Unchecked) and grammar.no_oracle and grammar.error is None:
-        return replace(case, refused=f"nothing can judge it over bytes: {grammar.no_oracle}")
+        return replace(case, refused=f"its output cannot be judged: {grammar.no_oracle}")
     return case
 
 
 def _files(job: Job) -> tuple[str, Path]:
-    """(sha256 of what decides the weights, the GGUF to load), forged where that is asked for."""
+    """(sha256 of the file that decides the weights, path of the GGUF to load; it may be forged)."""
     cache = Path(job.cache)
     if job.weights is not None:
         return job.weights.sha256, Path(job.weights.path)

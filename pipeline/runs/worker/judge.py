@@ -1,4 +1,4 @@
-"""The judge of a job's masks and texts: one oracle, one cache, one budget."""
+"""The judge of a job's masks and texts; all stages share its oracle, cache and time budget."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ...vocab.spelling import Spelling
 from .session import Session
 
 _SMALL_VOCABULARY = 65536
-"""Tokens up to which `engine.oracle=auto` judges every mask."""
+"""Largest vocabulary, in tokens, for which `engine.oracle=auto` judges every mask."""
 
 
 @dataclass
 class Judge:
-    """The witnesses of one job."""
+    """The oracles and judges of one job, each created when it is first used."""
 
     session: Session
 
@@ -41,7 +41,7 @@ class Judge:
 
     @cached_property
     def canonical(self) -> Canonical:
-        """The split that a model was trained on."""
+        """The canonical tokenization: the split that a model was trained on."""
         return Canonical(self.session.material, self.spelling)
 
     @property
@@ -53,7 +53,7 @@ class Judge:
         return "every" if self.session.vocabulary.n_tokens <= _SMALL_VOCABULARY else "first"
 
     def state_row(self, builder: str, case: Case, walk: str, step: int, finding: Finding) -> Row:
-        """A row of `states`."""
+        """A row of `states`: one judged mask."""
         return {
             "tokenizer": self.session.job.tokenizer,
             "builder": builder,

@@ -15,18 +15,18 @@ _OPEN_FILES = 512
 
 
 def confine(limit: int, *, gpu: bool) -> None:
-    """Limit memory (bytes; 0: what the machine has), open files and core dumps of this process.
+    """Limit memory, open files and core dumps of this process.
 
-    A GPU's driver reserves more address space than there is memory, so with a GPU only a limit that
-    was asked for is set. Limits that the system does not allow are skipped.
+    `limit` is in bytes; 0 means the memory of the machine. A GPU's driver reserves more address
+    space than that, so with a GPU memory is limited only if `limit` is not 0. Limits that the
+    system does not allow are skipped.
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
     if limit or not (gpu and Path("/dev/nvidiactl").exists()):
         _limit(resource.RLIMIT_DATA, limit or memory.whole())
-    with contextlib.suppress(
-        OSError
-    ):  # if memory still runs out, the kernel kills this process first
+    with contextlib.suppress(OSError):
+        # if memory still runs out, the kernel kills this process first
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
 

@@ -29,7 +29,7 @@ _TIME_LIMIT = 120
 
 
 def run(session: Session) -> None:
-    """Send `prefix`, `flags` and `templates` of a SentencePiece vocabulary, nothing for others."""
+    """Send `prefix`, `flags` and `templates` of a SentencePiece vocabulary; no rows for others."""
     fit = session.prompts.scheme is not None and not session.vocabulary.tokenize_can_throw
     if not session.start_if_pending("prefix"):
         return
@@ -60,8 +60,11 @@ def _own_answers(session: Session, placement: Placement) -> Iterator[Answer]:
 
 
 def _references(session: Session, placement: Placement) -> Iterator[Answer]:
-    """Answers of the Pythons in `audit.references`, if there is a `tokenizer.model` for them. An
-    implementation that several of them have answers once.
+    """Answers of the reference tokenizers of each Python in `audit.references`.
+
+    There are none if the vocabulary has no `tokenizer.model`. If several Pythons have the same
+    implementation, only its first answer is kept. Raises PipelineError for a Python that gives no
+    answer.
     """
     asked = session.job.audit.references
     found = _tokenizer_model(session) if asked else None
@@ -76,8 +79,8 @@ def _references(session: Session, placement: Placement) -> Iterator[Answer]:
                     yield answer
         except (OSError, ValueError) as error:
             raise PipelineError(
-                f"audit.references: no reference tokenizer answers from {python} ({error}). Name "
-                "the Python of an environment that has some, or `here`."
+                f"audit.references: {python} runs no reference tokenizer ({error}). Give the "
+                "Python of an environment that has some, or `here`."
             ) from None
 
 
@@ -98,7 +101,7 @@ def _ask(placement: Placement, python: str, model: Path, sha256: str) -> Iterato
         check=False,
     )
     if done.returncode:
-        raise ValueError(done.stderr.strip().splitlines()[-1:] or "it said nothing")
+        raise ValueError(done.stderr.strip().splitlines()[-1:] or "it wrote no error")
     for line in done.stdout.splitlines():
         said = json.loads(line)
         if "ids" in said:
@@ -106,7 +109,8 @@ def _ask(placement: Placement, python: str, model: Path, sha256: str) -> Iterato
 
 
 def _tokenizer_model(session: Session) -> tuple[Path, str] | None:
-    """The SentencePiece file of this vocabulary: its source, or one in mistral-common like it."""
+    """(path, sha256) of this vocabulary's SentencePiece file: its source, or an equal one in
+    mistral-common; None if there is neither."""
     tokens = session.job.tokens
     if tokens is not None and tokens.format == "sentencepiece":
         return Path(tokens.path), tokens.sha256
@@ -157,7 +161,7 @@ def _unplaced(session: Session, reason: str) -> Row:
 
 
 def _flag_rows(session: Session, placement: Placement) -> Iterator[Row]:
-    """Section 9 of the founding document: no flag of `llama_tokenize` keeps the space away."""
+    """Rows of `flags`: no flag of `llama_tokenize` removes the added space."""
     vocabulary = session.vocabulary
     mark = b"" if placement.marker == -1 else vocabulary.texts[placement.marker]
     for text, add, parse in product((b"Write", mark + b"Write"), (False, True), (False, True)):
@@ -176,7 +180,7 @@ def _flag_rows(session: Session, placement: Placement) -> Iterator[Row]:
 
 
 def _template_rows(session: Session, placement: Placement, answers: list[Answer]) -> Iterator[Row]:
-    """A GGUF's own chat template: the ids of its text under llama.cpp and under references."""
+    """Rows of `templates`: chats in a GGUF's template, as ids of llama.cpp and of references."""
     template = session.model.meta("tokenizer.chat_template")
     if template is None:
         return

@@ -1,7 +1,7 @@
 """The replay stage: instances of imported schemas are walked through every builder's masks.
 
-Several threads work on one schema each, under all its builders. Almost all the time is spent in the
-engine, which lets other threads run.
+Each of several threads works on one schema at a time, under all its builders. Almost all the time
+is spent in the engine, which releases the GIL.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from .tables import Tables
 
 @dataclass(frozen=True)
 class _Task:
-    """One schema, and the builders under which it is not replayed yet."""
+    """One schema, and the builders whose replay is still to do."""
 
     collection: CollectionRef
     item: Item
@@ -51,10 +51,10 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
     splits = Splits(session.vocabulary, judge.spelling, bridge.raw_tokenize(session.material.vocab))
     tasks, turn = _tasks(session), threading.Lock()
     truth = bridge.true_table(session.material)
-    session.engine.tokenizer(truth)  # made here, so that threads only look it up
+    session.engine.tokenizer(truth)  # cached here, so that threads only look it up
 
     def work() -> int:
-        """Do tasks until there is none; returns the time spent in the engine, in nanoseconds."""
+        """Do tasks until none is left. Returns the time spent in the engine, in nanoseconds."""
         clock, engine = session.clock.another(), 0
         while True:
             with turn:
@@ -109,7 +109,7 @@ class _Replayer:
 
     @cached_property
     def language(self) -> ByteGrammar:
-        """Used only if a builder and the file disagree."""
+        """The grammar over bytes; used only if a builder and the collection disagree."""
         return ByteGrammar(self.grammar[1])
 
     @cached_property
@@ -124,11 +124,11 @@ class _Replayer:
 
     @cached_property
     def controls(self) -> dict[tuple[int, ...], bool]:
-        """Prefixes that were walked over the true table, and whether it accepted them."""
+        """Whether the true table accepts a token prefix, for prefixes that were tried."""
         return {}
 
     def run(self) -> int:
-        """Replay under each builder; returns the nanoseconds spent in the engine."""
+        """Replay the schema under each builder. Returns the nanoseconds spent in the engine."""
         engine = 0
         for builder in self.task.builders:
             unit = ("replay", builder, self.task.collection.name, self.task.item.id)
@@ -210,8 +210,10 @@ class _Replayer:
     def _truth_goes_on(
         self, ids: list[int], walked: Walked, table: TokenTable, meter: Meter
     ) -> bool:
-        """Whether the true table comes further; see `acceptance.judge`. False without a walk if the
-        builder's table is the true one."""
+        """Whether the true table accepts the tokens up to the failed one, or also a failed end.
+
+        Always False if the builder's table is the true one. See `acceptance.judge`.
+        """
         if table.hash == self.truth.hash:
             return False
         taken = tuple(ids[: len(ids) if walked.step is None else walked.step + 1])
@@ -231,7 +233,7 @@ class _Replayer:
             return matcher.error is not None
 
     def _culprit(self, table: TokenTable, ids: list[int], walked: Walked, cause: Cause) -> Row:
-        """The first token with wrong claimed bytes, else the refused one."""
+        """Columns of the first token with wrong claimed bytes, or else of the refused token."""
         if cause is not Cause.BUILDER:
             return {}
         true = self.session.vocabulary.rendered

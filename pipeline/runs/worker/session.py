@@ -1,4 +1,4 @@
-"""A worker's session: the job, the loaded model, and what every stage needs of them."""
+"""A worker's session: the job, the loaded model, and the objects that all stages share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from .channel import Channel
 from .survival import Survival
 
 _SMALL_FILE = 256 * 2**20
-"""Bytes up to which a model decodes on one thread: its steps are shorter than a spin barrier."""
+"""File size in bytes below which a model decodes on one thread. Its steps are so short that waiting
+for other threads would cost more."""
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Session:
     job: Job
     channel: Channel
     clock: Clock
-    """How long the work on each case has taken."""
+    """Measures the time spent on each case and enforces `engine.case_limit`."""
     model: llama.Model
     file: Path
     """The GGUF that is loaded."""
@@ -51,12 +52,12 @@ class Session:
 
     @cached_property
     def survival(self) -> Survival:
-        """Which bytes `llama_tokenize` survives; doubtful ones are tried in a child."""
+        """On which bytes `llama_tokenize` returns; uncertain ones are tried in a child process."""
         return Survival(self.file, self.vocabulary)
 
     @cached_property
     def prompts(self) -> Prompts:
-        """How prompts become ids."""
+        """Encodes prompts as token ids."""
         tokens = self.job.tokens
         return Prompts(
             self.model.vocab,
@@ -76,11 +77,11 @@ class Session:
 
     @cached_property
     def wanted(self) -> set[Unit]:
-        """The units that are this job's and not yet done."""
+        """The units that this job must still do."""
         return units.pending(self.job)
 
     def start_if_pending(self, *unit: str) -> bool:
-        """Announce a unit as started; False if it is already done."""
+        """Announce a unit as started. Returns False if it is done or belongs to another shard."""
         missing = unit in self.wanted
         if missing:
             self.channel.started(*unit)

@@ -1,4 +1,4 @@
-"""Which bytes `llama_tokenize` survives; doubtful ones are tried in a child that may die."""
+"""On which bytes `llama_tokenize` returns. Uncertain ones are tried in a child that may die."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ...system import processes
 from ...vocab.vocabulary import Vocabulary
 
 _AT_ONCE = 200
-"""Texts handed to one child; a command line holds them."""
+"""Texts for one child; they are arguments of its command line."""
 _ENOUGH = 12
-"""Deaths after which no more texts are tried: each costs a process."""
+"""Crashes after which no more texts are tried, because each costs a process."""
 
 
 @dataclass
@@ -38,8 +38,9 @@ class Survival:
         return data in self._known or not self.vocabulary.may_throw(data)
 
     def try_all(self, texts: Sequence[bytes]) -> None:
-        """Try many texts in few children: each reports how far it came before it died. After
-        `_ENOUGH` deaths the remaining texts stay untried (`tried`).
+        """Try many texts in few children. Each child reports how many returned before it died.
+
+        After `_ENOUGH` crashes the remaining texts stay untried (see `tried`).
         """
         left = [text for text in texts if self.vocabulary.may_throw(text)]
         left = [text for text in dict.fromkeys(left) if text not in self._known]
@@ -75,7 +76,7 @@ def _survivors(file: Path, texts: Sequence[bytes]) -> int:
 
 
 def tokenize_each(file: str, texts: Sequence[bytes]) -> None:
-    """The child's program: prints a dot for each text that returns."""
+    """The program of the child: it prints a dot for each text on which `llama_tokenize` returns."""
     llama.start()
     with closing(llama.Model(Path(file), vocab_only=True)) as model:
         for text in texts:

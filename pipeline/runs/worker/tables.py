@@ -48,10 +48,11 @@ def build(
     done: Callable[[str], None] = _unsaid,
     apart: bool = False,
 ) -> Tables:
-    """Let each builder make its table, and make the engine's tokenizer of it.
+    """Let each builder make its table, and make an engine tokenizer from each table.
 
-    Native tokenizers take most of the time. Those of different tables are made in parallel, or one
-    after the other (`apart`), so that a crash has one suspect.
+    Making tokenizers takes most of the time. Those of different tables are made in parallel; with
+    `apart` one after the other, so that a crash has one suspect. `started` and `done` are called
+    with the name of each builder.
     """
     tables = Tables()
     tokenizers: dict[str, Future[object]] = {}

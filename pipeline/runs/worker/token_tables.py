@@ -22,7 +22,7 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
     for name in session.job.plan.builders:
         if not session.start_if_pending("audit", name):
             continue
-        probes, facts = known()  # within a unit: llama.cpp tokenizes for it
+        probes, facts = known()  # within a unit, because llama.cpp may crash in it
         whose: Row = {"tokenizer": session.job.tokenizer, "builder": name}
         table = tables.made.get(name)
         if table is None:
@@ -46,8 +46,10 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
 
 
 def _known(session: Session, tables: Tables) -> tuple[list[bytes], Row]:
-    """What all builders share: the probes, with the dangerous ones tried, and facts of the
-    vocabulary."""
+    """(probes, facts of the vocabulary), the same for all builders.
+
+    Probes that may crash llama.cpp have been tried in a child process.
+    """
     probes = round_trip.probes(session.vocabulary, session.job.audit.seed)
     if any(table.tokenize for table in tables.made.values()):
         session.survival.try_all(probes)
@@ -94,7 +96,7 @@ def _vocabulary_facts(session: Session) -> Row:
 
 
 def _tokenize_hash(session: Session) -> str | None:
-    """sha256 of the runtime's splits of the probes; None if no probe is sure to return.
+    """sha256 of the runtime's splits of the probes; None if every probe might crash it.
 
     Two files with the same tokens can split differently, because of their pre-tokenizers.
     """

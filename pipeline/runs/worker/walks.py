@@ -42,7 +42,7 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
     for builder in session.job.plan.builders:
         if not session.start_if_pending("walks", builder):
             continue
-        languages, plan = planned()  # within a unit: a vocabulary's own texts are compiled
+        languages, plan = planned()  # within a unit, because compiling may crash
         table = tables.made.get(builder)
         if table is None:
             session.channel.done("walks", builder)

@@ -25,8 +25,8 @@ class Target(Protocol):
     """Whether tokens can be sampled; if not, the most probable one is always taken."""
 
     def check(self, settings: TargetSettings, time_limit: float) -> None:
-        """Raise ConfigError for contradictory settings; `time_limit` is the longest
-        silence of a worker, in seconds."""
+        """Raise ConfigError for contradictory settings; `time_limit` is `engine.time_limit`, in
+        seconds."""
         ...
 
     def carries(self, kind: str) -> bool:

@@ -1,4 +1,4 @@
-"""The settings of the group `builder`: which builders, and how those of released packages run."""
+"""The settings of the group `builder`: which builders to test, and limits for released ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..model.errors import ConfigError
 from ..model.settings import MISSING, setting
 
 
-@dataclass  # not frozen: OmegaConf makes these one by one, and then could not set a field
+@dataclass  # not frozen: OmegaConf creates an instance first and sets its fields later
 class BuilderChoice:
     """One builder under test."""
 
@@ -19,21 +19,21 @@ class BuilderChoice:
 
 @dataclass(frozen=True)
 class BuilderSettings:
-    """The builders chosen, by name; each file of `conf/builder` adds one."""
+    """The chosen builders, by name; each file in `conf/builder` adds one."""
 
     use: dict[str, BuilderChoice] = field(default_factory=dict[str, BuilderChoice])
     """The chosen builders by name; set with builder=[a,b]."""
     python: str | None = None
-    """The interpreter of another environment, in which released packages make their tables."""
+    """Python interpreter of another environment, in which released packages build their tables."""
     tokenizer_json: str | None = None
-    """The model's own tokenizer.json, for builders that read one; else one of the GGUF."""
+    """The model's own tokenizer.json, for builders that read one; null derives it from the GGUF."""
     time_limit: float = setting(300.0, least=0.1)
     """Time limit of a released package for one table, in seconds."""
     memory_limit: float = setting(8.0, least=0.25)
     """Memory limit of a released package, in GiB."""
 
     def located(self) -> BuilderSettings:
-        """The same with absolute paths. Raises ConfigError for a file that is not there."""
+        """A copy with absolute paths. Raises ConfigError if a file does not exist."""
         for key in ("python", "tokenizer_json"):
             path: str | None = getattr(self, key)
             if path is not None and not Path(path).is_file():

@@ -1,6 +1,6 @@
-"""From a case to a transcript or to a server's answer, and from that to a verdict.
+"""Generation of an output for each case, in process or by a server, and its verdict.
 
-Imports `audit` and what is below it.
+Imports `audit` and the packages below it.
 """
 
 __all__ = [

@@ -1,13 +1,13 @@
 """Constrained decoding of one cell: a state machine that knows no model and no batch.
 
-A cell knows its matcher, its tokens and how it ends; `scheduler` knows the model and nothing of
-grammars. Losing the constraint is reproduced as llama.cpp's bridge does it
-(`llama_sampler_llg_apply` and `_accept_impl` in `common/llguidance.cpp`): a refused token is not
-noticed when it is consumed, the next mask fails, the matcher is dropped, and generation goes on
-unconstrained (`on_error="drop"`), or, as the safe alternative, ends (`"stop"`).
+A cell has a matcher and its tokens; `scheduler` has the model and knows nothing of grammars. The
+constraint is lost in the same way as in llama.cpp's bridge (`llama_sampler_llg_apply` and
+`_accept_impl` in `common/llguidance.cpp`): a refused token goes unnoticed when it is consumed, the
+next mask fails, and the matcher is dropped. Generation then continues without the constraint
+(`on_error="drop"`). The safe alternative is to end there (`"stop"`).
 
-A step is `compute_mask` (in any thread, while llama.cpp decodes), `forced_token` (the end is met
-there, or a token that the grammar forces) and `accept` (the token chosen).
+A step is three calls: `compute_mask` (in any thread, while llama.cpp decodes), `forced_token`
+(returns a forced token, or detects the end) and `accept` (takes the chosen token).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Loss:
-    """The constraint was lost."""
+    """How and when the constraint was lost."""
 
     kind: Lost
     step: int
-    """The first step that was, or would have been, taken without the constraint."""
+    """The first step without the constraint; it is not taken if generation stops."""
     message: str
     """The engine's message."""
 
@@ -57,11 +57,11 @@ class Transcript:
     end: End
     loss: Loss | None
     stop_allowed: bool
-    """Whether, at the end, the mask allowed an id on which the runtime stops."""
+    """Whether the mask at the end allowed an id on which the runtime stops."""
 
 
 Observer = Callable[["Cell", Mask], None]
-"""Called with every mask before a token is chosen from it."""
+"""Called with the cell and each mask, before a token is chosen from the mask."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class View:
 
 @dataclass
 class Cell:
-    """The state of one cell's decoding; `transcript` once `end` is set."""
+    """The state of one cell's decoding; `transcript` is available once `end` is set."""
 
     key: str
     prompt: tuple[int, ...]
@@ -89,7 +89,7 @@ class Cell:
     drop_on_error: bool
     n_vocab: int
     first: tuple[int, ...] = ()
-    """Ids to take first, while the mask allows them."""
+    """Ids to take at the first steps, each only if the mask allows it."""
     observe: Observer | None = None
     draw: str = ""
     """Name of its random draws."""
@@ -104,7 +104,7 @@ class Cell:
     """The next mask; None before `compute_mask` and once the constraint is lost."""
     _matcher: Matcher | None = None
     _compiles: bool = True
-    """False where the grammar did not compile."""
+    """False if the grammar did not compile."""
     _met: bool = False
     """Whether `forced_token` has looked at the view."""
 
@@ -157,7 +157,10 @@ class Cell:
             return self.matcher.stopped() or bool(self.matcher.forced())
 
     def forced_token(self) -> int | None:
-        """Return the forced token, or None if the logits decide or the cell has ended."""
+        """The next token if it does not depend on logits: a forced one, or one of `first`.
+
+        None if the logits decide or the cell has ended. Detects a failed or empty mask.
+        """
         if self.view is None and self.loss is None:  # a failed mask loses the constraint
             kind = Lost.MASK if self._compiles else Lost.COMPILE
             self._lose(kind, self.matcher.error or "the mask cannot be computed")
@@ -192,7 +195,7 @@ class Cell:
             self.end = End.TIMEOUT
 
     def transcript(self) -> Transcript:
-        """The transcript; only once the cell has ended."""
+        """The transcript; the cell must have ended."""
         assert self.end is not None
         return Transcript(self.prompt, tuple(self.steps), self.end, self.loss, self.stop_allowed)
 

@@ -41,7 +41,7 @@ class Inputs:
     material: Material
     prompts: Prompts
     languages: Mapping[Case, Languages]
-    """The wanted cases, each with its grammar over bytes."""
+    """The selected cases, each with its byte-level grammar."""
     oracle: TokenOracle
     canonical: Canonical
     tables: Mapping[str, TokenTable]
@@ -62,7 +62,7 @@ class Inputs:
     observe: Observer | None
     """Called with every mask of a running cell; None if masks are not judged."""
     alive: Callable[[], None]
-    """Called at each answer of a server, as a sign of life."""
+    """Called at each answer of a server, to show that the worker does not hang."""
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,16 @@ class Generated:
     judged: Judged
     steps: Sequence[TokenStep] = ()
     columns: Row = field(default_factory=dict[str, object])
-    """Further columns of `cells`: how it ended, what the engine said."""
+    """Further columns of `cells`, such as how it ended and the engine's error."""
 
 
 class Generation(Protocol):
-    """A target at work."""
+    """A target that is ready to generate."""
 
     device: str
     """The column `device`."""
     made_by: Row
-    """Columns of `cells` that say what made the output: a server's build, its library's hash."""
+    """Columns of `cells` that identify the generator: a server's build, its library's hash."""
 
     @property
     def version(self) -> object:

@@ -24,7 +24,7 @@ from .settings import Sampling
 from .timings import Stopwatch
 
 _MIN_CELLS = 256
-"""Smallest context of a sequence, in KV cells."""
+"""The context of a sequence is a multiple of this, in KV cells."""
 _BATCH = {"cpu": 512, "gpu": 2048}
 """Largest number of tokens decoded together, by device."""
 
@@ -66,7 +66,7 @@ class InProcess:
     ) -> None:
         """`encoder` encodes prompts under another prefix scheme than llama.cpp's; else None."""
         self.stopwatch = Stopwatch()
-        """Where the time of `generate` went."""
+        """The time spent in `generate`, by part."""
         self.n_seq = 0
         """Number of sequences of the latest context."""
         self._model = model
@@ -110,7 +110,10 @@ class InProcess:
                 yield by_key[cell.key], cell.transcript()
 
     def _context(self, longest: int, n_cells: int) -> Context:
-        """A context for the longest text, with the wanted number of sequences or as many as fit."""
+        """A context for the longest text, with the wanted number of sequences or as many as fit.
+
+        Raises `LoadRefused` if llama.cpp cannot make it. `longest` is in tokens.
+        """
         how = self._decoding
         n_ctx_seq = -(-max(longest, _MIN_CELLS) // _MIN_CELLS) * _MIN_CELLS
         self.n_seq = batch_size.n_seq(

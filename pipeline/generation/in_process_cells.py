@@ -1,4 +1,4 @@
-"""Cells of the in-process target: each transcript judged, with its columns."""
+"""Cells of the in-process target: judges each transcript and fills its columns."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ class InProcessCells:
         }
 
     def _n_non_canonical(self, transcript: Transcript) -> int:
-        """Number of tokens that differ from the canonical split of the same text."""
+        """Number of tokens that are not part of the canonical split of the same text."""
         rendered = self._inputs.vocabulary.rendered
         pieces = [rendered[step.token] for step in transcript.steps if rendered[step.token]]
         return walks.n_non_canonical(pieces, self._inputs.canonical.pieces(b"".join(pieces)))
 
     def _control(self, request: Request, transcript: Transcript) -> bool:
-        """See `judge_transcript.Control`: the same tokens over true bytes, tokenized greedily."""
+        """See `judge_transcript.Control`: replays the tokens up to the loss over such a table."""
         table = bridge.true_table(self._inputs.material)
         text = request.case.grammar.engine_text()
         with closing(self._inputs.grammar_engine.compile(table, *text)) as matcher:

@@ -27,16 +27,15 @@ _TRACE = 4
 
 @dataclass(frozen=True)
 class Bench:
-    """The means to judge an answer."""
+    """Everything that is needed to judge an answer."""
 
     grammar: ByteGrammar
     oracle: TokenOracle
     rendered: Sequence[bytes]
     """The bytes a runtime renders for each id."""
     layout: bool = True
-    """Whether the interface promises the grammar's layout too; else every text that the checker
-    accepts is
-valid."""
+    """Whether the interface also promises the grammar's layout; if not, every text that the
+    checker accepts is valid."""
     enforces: bool = True
     """Whether the sentinel showed that the target enforces grammars."""
 
@@ -61,12 +60,12 @@ class _Answered(Evidence):
     """Evidence of an answer: its text, its ids if reported, and the server's log."""
 
     answer: Answer
-    unnoticed = "and no engine error is seen"
-    went_on = "the server went on"
+    unnoticed = "no engine error is seen"
+    went_on = "the server continued"
 
     @property
     def stuck(self) -> str:
-        return f"byte {self.text.n_legal}; the server went its own way"
+        return f"byte {self.text.n_legal}; {self.went_on} without the constraint"
 
     @property
     def n_tokens(self) -> int | None:
@@ -78,8 +77,8 @@ class _Answered(Evidence):
         if self.text.state is Bytes.INVALID:
             return self.text.leaves
         if self.text.objection is not None:
-            return f"the checker refuses the text: {self.text.objection}"
-        return "the text is right all the same"
+            return f"the checker rejects the output: {self.text.objection}"
+        return "the output is correct anyway"
 
     def own_cause(self) -> Cause:
         """The server, if it gave no text or ignores grammars. More is not visible from outside."""
@@ -89,11 +88,14 @@ class _Answered(Evidence):
     def own_reason(self, verdict: Verdict) -> str:
         match verdict:
             case Verdict.UNENFORCED if self.lost is Lost.IGNORED:
-                return "the server answers as if there were no grammar: its sentinel shows no trace"
+                return "the server ignores the grammar: no sentinel answer shows its constant"
             case Verdict.UNENFORCED:
-                return f"the engine gave up, {self.went_on}; {self._what_came}"
+                return (
+                    f"the engine reported an error and {self.went_on} without the constraint; "
+                    f"{self._what_came}"
+                )
             case Verdict.EARLY_STOP:
-                return "the server ended the text before it was complete"
+                return "the server ended the output before it was complete"
             case _:
                 return self.answer.said
 
@@ -129,7 +131,7 @@ def _data(text: str) -> bytes:
 
 
 def _output(answer: Answer, rendered: Sequence[bytes]) -> tuple[bytes, list[bytes] | None]:
-    """(the text as bytes, the bytes of each step if its ids tell them).
+    """(text as bytes, bytes of each step or None if the ids do not match the text).
 
     JSON cannot carry bytes that are no UTF-8. A server puts U+FFFD there, but the ids keep the
     bytes.
@@ -170,10 +172,10 @@ def _hints(case: Case, answer: Answer, verdict: Verdict) -> str:
     if verdict is not Verdict.OK and answer.aside:
         valid = checkers.check(case.check, _data(answer.aside).strip()) is None
         hints.append(
-            "the text beside it (reasoning) would be right: the grammar went to the wrong place"
+            "the reasoning text is valid: the server constrained the reasoning and not the answer"
             if valid
-            else "there is text beside it (reasoning)"
+            else "the answer has reasoning text too"
         )
     if answer.unlike:
-        hints.append("asked alone it answered otherwise than among other requests")
+        hints.append("the answer differs if the request is sent alone")
     return "".join(f"; {hint}" for hint in hints)

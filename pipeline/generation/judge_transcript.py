@@ -30,8 +30,8 @@ class _Decoded(Evidence):
     vocabulary: Vocabulary
     table: TokenTable
     control: Control
-    unnoticed = "unnoticed"
-    went_on = "generation went on"
+    unnoticed = "no error is raised"
+    went_on = "generation continued"
 
     @property
     def culprit(self) -> int | None:
@@ -63,7 +63,8 @@ class _Decoded(Evidence):
         loss = self.transcript.loss
         if loss is None:
             return f"step {self.n_tokens}"
-        return f"step {loss.step}; the engine said so, and the runtime went its own way"
+        then = "stopped" if self.end is End.LOST else "continued without the constraint"
+        return f"step {loss.step}; the engine reported it and the runtime {then}"
 
     @property
     def n_tokens(self) -> int:
@@ -95,20 +96,21 @@ class _Decoded(Evidence):
         match verdict:
             case Verdict.UNENFORCED:
                 lost_at = self.transcript.loss.step if self.transcript.loss else 0
-                return f"{self.at}the constraint was lost at step {lost_at} and {self.went_on}"
+                lost = f"the constraint was lost at step {lost_at}"
+                return f"{self.at}{lost} and {self.went_on} without it"
             case Verdict.STOPPED:
                 return f"{self.at}the constraint was lost and generation stopped"
             case Verdict.GRAMMAR_ERROR:
                 return "the grammar did not compile and the runtime refused it"
             case Verdict.EARLY_STOP:
-                return f"{self.at}the runtime stopped on it before the text was complete"
+                return f"{self.at}the runtime stopped before the output was complete"
             case Verdict.NO_STOP:
-                return "the text is complete, but no id that ends it is allowed"
+                return "the output is complete, but no id is allowed on which the runtime stops"
             case Verdict.DEAD_END:
-                though = ", though legal ones exist" if self.text.n_legal is not None else ""
-                return f"no token is allowed after step {self.n_tokens}{though}"
+                but = ", but legal tokens exist" if self.text.n_legal is not None else ""
+                return f"the mask allows no token at step {self.n_tokens}{but}"
             case Verdict.TIMEOUT:
-                return f"after {self.n_tokens} tokens its time was up (engine.case_limit)"
+                return f"the time limit (engine.case_limit) was hit after {self.n_tokens} tokens"
             case _:
                 return verdict.value
 
@@ -118,7 +120,8 @@ class _Decoded(Evidence):
     def _token(self, token: int) -> str:
         claimed, true = self.table.claimed[token], self.vocabulary.true_bytes[token]
         shown = f"token {token} {_quote(true)}"
-        return f"{shown}, claimed to be {_quote(claimed)}" if self._claims_wrong(token) else shown
+        wrong = self._claims_wrong(token)
+        return f"{shown} (the table says {_quote(claimed)})" if wrong else shown
 
 
 def evaluate(

@@ -75,8 +75,8 @@ class Text:
 
     @property
     def leaves(self) -> str:
-        """Words for: the text leaves the byte-level grammar."""
-        return f"the text leaves the grammar at byte {self.n_legal}"
+        """Words for: the output leaves the byte-level grammar."""
+        return f"the output leaves the grammar at byte {self.n_legal}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +91,9 @@ class Evidence(ABC):
     """See `why_nothing_fits`."""
     stop_allowed: bool
     unnoticed: ClassVar[str]
-    """Words for: no error was seen."""
+    """Words for: no error was seen; they follow "and"."""
     went_on: ClassVar[str]
-    """Words for: the text continued."""
+    """Words for: generation continued."""
 
     @property
     def culprit(self) -> int | None:
@@ -162,21 +162,22 @@ class Evidence(ABC):
             case Verdict.OK:
                 return ""
             case Verdict.SILENT_CORRUPTION if self.text.n_legal is None:
-                return f"the checker refuses the text, {self.unnoticed}: {self.text.objection}"
+                return f"the checker rejects the output and {self.unnoticed}: {self.text.objection}"
             case Verdict.SILENT_CORRUPTION:
-                return f"{self.at}{self.text.leaves}, {self.unnoticed}"
+                return f"{self.at}{self.text.leaves} and {self.unnoticed}"
             case Verdict.UNENFORCED if self.lost is Lost.COMPILE:
                 return f"the grammar did not compile and {self.went_on} without it"
             case Verdict.IMPOSSIBLE:
                 mine = self.nothing_fits is Cause.GRAMMAR
-                who = "grammar has no text" if mine else "vocabulary has no token"
-                return f"the {who} that goes on at {self.stuck}"
+                what = "the grammar allows no next byte" if mine else "no token fits the grammar"
+                return f"{what} at {self.stuck}"
             case Verdict.TRUNCATED:
-                limit = "tokens" if self.n_tokens is None else f"{self.n_tokens} tokens"
-                return f"the limit of {limit} was hit before the text ended"
+                n = self.n_tokens
+                limit = "the token limit" if n is None else f"the limit of {n} tokens"
+                return f"{limit} was reached before the output ended"
             case Verdict.CHECKER_DISAGREES:
                 objection = self.text.objection
-                return f"the grammar accepts the text, the checker does not: {objection}"
+                return f"the grammar accepts the output but the checker rejects it: {objection}"
             case _:
                 return self.own_reason(verdict)
 
@@ -224,5 +225,5 @@ def _objection_of(case: Case, output: bytes, state: Bytes) -> str | None:
     """The objection of the independent checker to an output; without a checker, that of the
     grammar."""
     if isinstance(case.check, Unchecked):
-        return None if state is Bytes.VALID else "the grammar over bytes does not accept it"
+        return None if state is Bytes.VALID else "the byte-level grammar does not accept it"
     return checkers.check(case.check, output)

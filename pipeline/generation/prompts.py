@@ -16,12 +16,12 @@ from .request import prompt_ids
 
 @dataclass(frozen=True)
 class Prompts:
-    """How the prompts of one tokenizer become ids."""
+    """Encodes the prompts of one tokenizer as ids."""
 
     vocab: Vocab
     vocabulary: Vocabulary
     tokenizer: str
-    """Its name, for errors."""
+    """Its name, for error messages."""
     wanted: str = AUTO
     """The setting `tokenizer.prefix_scheme`."""
     is_gguf: bool = True
@@ -41,8 +41,9 @@ class Prompts:
         if self.vocabulary.type is not VocabType.SPM:
             if self.wanted not in (AUTO, SpmPrefixScheme.NONE):
                 raise PipelineError(
-                    f"tokenizer.prefix_scheme={self.wanted}: the vocabulary of {self.tokenizer} is "
-                    f"of type {self.vocabulary.type}, which has no such prefix. Leave it out."
+                    f"tokenizer.prefix_scheme={self.wanted} applies to SentencePiece vocabularies "
+                    f"only, and the vocabulary of {self.tokenizer} is of type "
+                    f"{self.vocabulary.type}. Remove the setting."
                 )
             return None
         return declared(

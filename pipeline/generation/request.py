@@ -50,8 +50,9 @@ def prompt_ids(
 ) -> tuple[int, ...]:
     """The prompt as llama.cpp's server encodes it (`add_special`, `parse_special`).
 
-    Under another prefix scheme it is encoded by `encoder`, with the same tokens added. If an empty
-    prompt gives no tokens, the BOS or else id 0 is used to start from.
+    Under another prefix scheme it is encoded by `encoder`, with the same BOS and EOS added. If
+    the result is empty, it is replaced by the BOS, or by id 0 if there is no BOS, because
+    generation needs a token to start from.
     """
     data = prompt.encode()
     if encoder is None:

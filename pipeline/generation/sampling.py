@@ -24,7 +24,7 @@ _BLOCK = 4 * 2**20
 
 @dataclass(frozen=True)
 class Wish:
-    """One token to be chosen."""
+    """One token to choose."""
 
     row: int
     """Index of its row in the logits."""
@@ -35,7 +35,11 @@ class Wish:
 
 
 def choose(logits: Logits, wishes: Sequence[Wish], sampling: Sampling) -> list[int]:
-    """A token for each wish; logits of shape (n_rows, n_vocab), several wishes may share a row."""
+    """The chosen token id for each wish, in order.
+
+    `logits` has the shape (n_rows, n_vocab); several wishes may share a row. A temperature above 0
+    draws each token; else the most probable one is taken.
+    """
     if sampling.temperature > 0:
         return [_drawn(logits[wish.row], wish, sampling) for wish in wishes]
     n_rows = max(1, _BLOCK // (logits.shape[1] * logits.itemsize))
@@ -46,7 +50,7 @@ def choose(logits: Logits, wishes: Sequence[Wish], sampling: Sampling) -> list[i
 
 
 def _likeliest(logits: Logits, wishes: Sequence[Wish]) -> list[int]:
-    """The likeliest allowed token of each wish; the lowest id of equals."""
+    """The most probable allowed token for each wish; the lowest id in a tie."""
     allowed = np.ones((len(wishes), logits.shape[1]), np.bool_)
     for place, wish in enumerate(wishes):
         if wish.allowed is not None:
@@ -58,7 +62,7 @@ def _likeliest(logits: Logits, wishes: Sequence[Wish]) -> list[int]:
 
 
 def _drawn(logits: Logits, wish: Wish, sampling: Sampling) -> int:
-    """Draw from the allowed tokens by their probabilities at the temperature, in order of ids."""
+    """Draw one allowed token by the probabilities at the temperature, added up in id order."""
     allowed = wish.allowed
     ids = np.arange(len(logits)) if allowed is None else np.flatnonzero(allowed)
     heat = logits[ids].astype(np.float64) / sampling.temperature

@@ -1,16 +1,16 @@
-"""Continuous batching: many cells in one context, each place given on as soon as its cell ends.
+"""Continuous batching: many cells in one context; a new cell starts as soon as another ends.
 
-A step decodes one token of every running cell; meanwhile, in threads, the masks for the next one
-are computed, which depend on the tokens taken and not on the logits, and the grammars of the cells
-to come are compiled. With fast-forward, a token that the grammar forces is taken without logits; it
-is decoded once a later one needs logits, and never where none does.
+A step decodes one token of every running cell. Meanwhile other threads compute the masks for the
+next token, which depend on the accepted tokens and not on the logits, and compile the grammars of
+the next cells. With fast-forward, a token that the grammar forces is accepted without logits. It is
+decoded only when a later token needs logits.
 
-What llama.cpp computes for a token depends, in the last bits, on how many tokens of its sequence
-are decoded with it: one or several (measured; the number of sequences does not matter). So that a
-cell's text is the same in any company and with or without fast-forward, a prompt is decoded as a
-whole and all that follows token by token. For the same reason a model that rounds a lone row
-otherwise than many (`lone_row_differs`) never gets a lone row. And sequences that are not
-neighbours are computed apart, at the price of another batch, so they are kept together.
+The last bits of the logits that llama.cpp computes for a token depend on whether one or several
+tokens of its sequence are decoded together (measured; the number of sequences does not matter). A
+prompt is therefore decoded as a whole and every later token alone, so that the text of a cell does
+not depend on the batch or on fast-forward. Some models round a single row differently from several
+rows (`lone_row_differs`); for these a batch always has at least two rows. Sequences that are not
+adjacent are computed separately, at the cost of another batch, so they are kept adjacent.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _NOTHING: Logits = np.empty((0, 0), np.float32)
 
 @dataclass
 class _Slot:
-    """A cell with its text so far, and the sequence that holds the decoded part of it."""
+    """A cell, its tokens so far, and the sequence that holds the decoded ones."""
 
     cell: Cell
     text: list[int]
     sequence: int = -1
     twins: list[_Slot] = field(default_factory=list["_Slot"])
-    """Slots with the same prompt, which is decoded here for them as well."""
+    """Slots with the same prompt, which is decoded only once, in this slot."""
     row: int = -1
-    """Its row of the latest logits."""
+    """Index of its row in the latest logits."""
 
     @property
     def prompted(self) -> bool:
-        """Whether nothing has been taken yet, so that the logits of the prompt are needed."""
+        """Whether no token has been accepted yet, so that the logits of the prompt are needed."""
         return len(self.text) == len(self.cell.prompt)
 
 
@@ -65,8 +65,8 @@ class Scheduler:
         sampling: Sampling | None = None,
         stopwatch: Stopwatch | None = None,
     ) -> None:
-        """`n_seq` cells are decoded side by side at most; with `never_alone` the context has at
-        least two sequences, and no row is computed alone."""
+        """At most `n_seq` cells are decoded in one batch. With `never_alone` no row is computed
+        alone; the context must then have at least two sequences."""
         self._context = context
         self._n_mask_threads = n_mask_threads
         self._fast_forward = fast_forward
@@ -77,16 +77,15 @@ class Scheduler:
         self._sequences = Sequences(context, n_seq)
         self._coming: Iterator[Cell] = iter(())
         self._ahead: deque[tuple[Cell, Future[None]]] = deque()
-        """Cells to come next, whose grammars are being compiled."""
+        """The next cells, whose grammars are being compiled."""
         self._waiting: deque[_Slot] = deque()
         self._running: list[_Slot] = []
 
     def run(self, cells: Iterable[Cell]) -> Iterator[Cell]:
-        """Decode all cells and give out each as it ends.
+        """Decode all cells and yield each as it ends; the caller must close it.
 
-        They are taken from the iterable as there are places for them, and as many ahead; those
-        with like prompts should come one after the other. A cell that is given out is the
-        caller's to close.
+        Cells are taken from the iterable when sequences are free, and up to `n_seq` cells ahead.
+        Cells with similar prompts should be adjacent.
         """
         self._coming = iter(cells)
         try:
@@ -104,7 +103,7 @@ class Scheduler:
             self._sequences.clear()
 
     def _move(self, pool: ThreadPoolExecutor) -> list[Cell]:
-        """Start and decode until some cells end; none when there are no more."""
+        """Start and decode cells until some end; returns these, or [] when all cells are done."""
         while True:
             ended, starting = self._start()
             self._decode_prompts(starting, pool)
@@ -114,10 +113,10 @@ class Scheduler:
             if ended or not self._running:
                 return ended
 
-    # --- who runs ---------------------------------------------------------------------------------
+    # --- which cells run --------------------------------------------------------------------------
 
     def _start(self) -> tuple[list[Cell], list[_Slot]]:
-        """Give free sequences to waiting cells: (those that ended without one, new slots)."""
+        """Give free sequences to the next cells: (cells that ended without one, new prompts)."""
         ended: list[Cell] = []
         starting: dict[tuple[int, ...], _Slot] = {}
         while self._sequences.n_free and (slot := self._next()):
@@ -126,12 +125,12 @@ class Scheduler:
                 ended.append(slot.cell)
                 continue
             if self._never_alone and len(prompt) == 1:
-                slot.sequence = self._sequences.take(prompt)  # it goes along with the next step
+                slot.sequence = self._sequences.take(prompt)  # it is decoded in the next step
             elif leader := starting.get(prompt):
                 slot.sequence = self._sequences.take_any()
                 leader.twins.append(slot)
             elif longest_common(starting, prompt) >= self._sequences.reusable(prompt) + WORTH:
-                self._waiting.append(slot)  # much of it can be copied in the next step
+                self._waiting.append(slot)  # most of it can be copied in the next round
                 break
             else:
                 slot.sequence = self._sequences.take(prompt)
@@ -153,7 +152,7 @@ class Scheduler:
         return slot
 
     def _ended(self) -> list[Cell]:
-        """The cells that have ended; their sequences are free again."""
+        """Remove the cells that have ended and free their sequences; returns these cells."""
         ended = [slot for slot in self._running if slot.cell.end is not None]
         self._running = [slot for slot in self._running if slot.cell.end is None]
         for slot in ended:
@@ -163,7 +162,7 @@ class Scheduler:
     # --- what is decoded --------------------------------------------------------------------------
 
     def _decode_prompts(self, starting: Sequence[_Slot], pool: ThreadPoolExecutor) -> None:
-        """Decode the prompts of new slots, those with equally many tokens left together."""
+        """Decode the prompts of new slots; slots with equally many tokens left share a batch."""
         by_length: defaultdict[int, list[_Slot]] = defaultdict(list)
         for slot in starting:
             n_left = len(slot.cell.prompt) - self._sequences.n_held(slot.sequence)
@@ -202,7 +201,7 @@ class Scheduler:
         self._advance(prompted, logits)
 
     def _step(self, pool: ThreadPoolExecutor) -> None:
-        """Decode one token of every running cell; those it was the last one of take another."""
+        """Decode one token of every running cell; cells without undecoded tokens accept another."""
         if not self._running:
             return
         self._gather()
@@ -212,7 +211,7 @@ class Scheduler:
         ]
         asking = [slot for slot, asked in zip(self._running, asks, strict=True) if asked]
         if self._never_alone and len(asking) == 1:
-            asks[asks.index(True) - 1] = True  # a neighbour's logits, for company
+            asks[asks.index(True) - 1] = True  # a neighbour's logits, so that no row is alone
         entries: list[Entry] = []
         n_rows = 0
         for slot, place, asked in zip(self._running, places, asks, strict=True):
@@ -230,7 +229,7 @@ class Scheduler:
         self._advance(asking, logits)
 
     def _gather(self) -> None:
-        """Bring the running cells' sequences together."""
+        """Make the sequences of the running cells adjacent."""
         self._running.sort(key=lambda slot: slot.sequence)
         for slot in reversed(self._running):
             slot.sequence = self._sequences.gather(slot.sequence)
@@ -239,7 +238,10 @@ class Scheduler:
     def _decode(
         self, entries: Sequence[Entry], slots: Sequence[_Slot], pool: ThreadPoolExecutor
     ) -> Logits:
-        """Decode, and have the slots' next masks computed meanwhile."""
+        """Decode the entries while other threads compute the slots' next masks.
+
+        Returns the logits, shape (n_wanted, n_vocab), as `Context.decode` does.
+        """
         blind = [slot.cell for slot in slots if slot.cell.view is None]
         hands = [blind[i :: self._n_mask_threads] for i in range(self._n_mask_threads)]
         logits = _NOTHING
@@ -255,10 +257,10 @@ class Scheduler:
         self._stopwatch.lap(Part.MASK)
         return logits
 
-    # --- which tokens are taken -------------------------------------------------------------------
+    # --- which tokens are accepted ----------------------------------------------------------------
 
     def _advance(self, slots: Sequence[_Slot], logits: Logits) -> None:
-        """Take one token in each of these cells, or several."""
+        """Accept one token in each of these cells, and then all that need no logits."""
         taken = [(slot, self._due(slot)) for slot in slots]
         undecided = [slot for slot, token in taken if token is None and slot.cell.end is None]
         self._stopwatch.lap(Part.PYTHON)
@@ -271,7 +273,7 @@ class Scheduler:
         self._stopwatch.lap(Part.PYTHON)
 
     def _run_ahead(self, slot: _Slot) -> None:
-        """Take the tokens that need no logits."""
+        """Accept tokens as long as they need no logits (with fast-forward)."""
         while self._fast_forward and self._looks_ahead(slot.cell):
             token = self._due(slot)
             if token is None:
@@ -300,10 +302,10 @@ class Scheduler:
 
 
 def lone_row_differs(context: Context) -> bool:
-    """Whether the logits of a token change with a token of another sequence in the batch.
+    """Whether the logits of a token change if the batch has a token of another sequence.
 
-    llama.cpp multiplies one row by other means than several; for some types of weights the sums
-    come out alike all the same. The context is empty before and after.
+    llama.cpp multiplies a single row with other kernels than several rows; for some weight types
+    the sums are still equal. The context must be empty, and it is empty afterwards.
     """
     alone = context.decode([(0, 0, 0, True)]).copy()
     context.clear(0)
@@ -314,7 +316,7 @@ def lone_row_differs(context: Context) -> bool:
 
 
 def _batches(entries: Sequence[Entry], room: int) -> Iterator[Sequence[Entry]]:
-    """A prompt that is too long for one batch in several, none of them of one token."""
+    """Split a prompt that is too long for one batch; no batch has only one token."""
     begin = 0
     while len(entries) - begin > room:
         end = begin + room - (len(entries) - begin == room + 1)

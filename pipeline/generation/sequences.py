@@ -1,7 +1,7 @@
-"""The sequences of a context: what each holds, so that no prompt is decoded twice.
+"""The sequences of a context and the tokens in each, so that no prompt is decoded twice.
 
-A sequence that is given back keeps what it holds until it is taken again. A prompt that begins
-like another one begins in a copy of that one's sequence.
+A sequence that is given back keeps its tokens until it is taken again. A prompt that shares a
+prefix with a decoded one starts from a copy of that sequence.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from ..native.context import Context
 WORTH = 8
 """Shortest shared prefix worth copying instead of decoding again."""
 _LEAST = 2
-"""Tokens of a prompt that are decoded together at least: one alone is rounded otherwise."""
+"""Smallest number of prompt tokens to decode together: a single token is rounded differently."""
 
 
 @dataclass
 class _Held:
-    """What a sequence holds."""
+    """The content of a sequence."""
 
     prompt: tuple[int, ...] = ()
     n: int = 0
-    """Tokens decoded into it, those of its prompt first."""
+    """Number of tokens decoded into it, starting with those of its prompt."""
 
 
 class Sequences:
-    """The sequences of one context, the lowest free one always taken first."""
+    """The sequences of one context; the lowest free one is always taken first."""
 
     def __init__(self, context: Context, n: int) -> None:
         self._context = context
@@ -36,23 +36,23 @@ class Sequences:
 
     @property
     def n_free(self) -> int:
-        """Sequences that can be taken."""
+        """Number of free sequences."""
         return len(self._free)
 
     def n_held(self, sequence: int) -> int:
-        """Tokens decoded into a sequence."""
+        """Number of tokens decoded into a sequence."""
         return self._held[sequence].n
 
     def add(self, sequence: int, n: int) -> None:
-        """So many more tokens were decoded into a sequence."""
+        """Record that `n` more tokens were decoded into a sequence."""
         self._held[sequence].n += n
 
     def reusable(self, prompt: Sequence[int]) -> int:
-        """How much of a prompt some sequence holds."""
+        """Length of the longest prefix of a prompt that some sequence holds, in tokens."""
         return max(self._reusable(held, prompt) for held in self._held)
 
     def take(self, prompt: tuple[int, ...]) -> int:
-        """A sequence for a prompt; it may hold the prompt's beginning already."""
+        """Take a sequence for a prompt; it may already hold the start of the prompt."""
         place = self.take_any()
         best = max(range(len(self._held)), key=lambda i: self._reusable(self._held[i], prompt))
         n = self._reusable(self._held[best], prompt)
@@ -62,31 +62,31 @@ class Sequences:
             if best != place:
                 self.copy(best, place)
             if n < self._held[place].n and not self._context.keep(place, n):
-                self._clear(place)  # a recurrent model cannot forget the end alone
+                self._clear(place)  # a recurrent model cannot remove only the end
                 n = 0
             self._held[place].n = n
         self._held[place].prompt = prompt
         return place
 
     def take_any(self) -> int:
-        """A sequence that is to become a copy of another."""
+        """Take a sequence that will become a copy of another one."""
         place = min(self._free)
         self._free.remove(place)
         return place
 
     def copy(self, source: int, target: int) -> None:
-        """Make a sequence equal to another."""
+        """Copy the content of sequence `source` to sequence `target`."""
         self._clear(target)
         if self._held[source].n:
             self._context.copy(source, target)
         self._held[target] = _Held(self._held[source].prompt, self._held[source].n)
 
     def give_back(self, sequence: int) -> None:
-        """Its text has ended."""
+        """Mark a sequence as free; its content is kept until it is taken again."""
         self._free.add(sequence)
 
     def gather(self, sequence: int) -> int:
-        """Move a sequence down to the lowest free one, if there is any below it; its new place."""
+        """Move a sequence to the lowest free place, if that is below it; returns its place."""
         if not self._free or min(self._free) > sequence:
             return sequence
         place = self.take_any()
@@ -95,13 +95,13 @@ class Sequences:
         return place
 
     def forget(self, sequence: int) -> None:
-        """Empty a sequence that may be one beyond those that are given out."""
+        """Empty a sequence, including one of the context that is never given out."""
         self._context.clear(sequence)
         if sequence < len(self._held):
             self._held[sequence] = _Held()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Empty all sequences."""
         for sequence in range(len(self._held)):
             self._clear(sequence)
 
@@ -115,7 +115,7 @@ class Sequences:
 
 
 def _common(prompt: Sequence[int], other: Sequence[int]) -> int:
-    """Tokens with which both prompts begin, as far as they can be shared."""
+    """Length of the common prefix that can be shared; `_LEAST` tokens of `other` stay to decode."""
     most = min(len(prompt), len(other) - _LEAST)
     if most <= 0 or prompt[:most] == other[:most]:
         return max(most, 0)
@@ -123,5 +123,5 @@ def _common(prompt: Sequence[int], other: Sequence[int]) -> int:
 
 
 def longest_common(prompts: Iterable[Sequence[int]], other: Sequence[int]) -> int:
-    """The most that any of the prompts shares with another one."""
+    """The longest prefix that `other` can share with any of the prompts, in tokens."""
     return max((_common(prompt, other) for prompt in prompts), default=0)

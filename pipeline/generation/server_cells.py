@@ -1,4 +1,4 @@
-"""Cells of a server: every case asked, judged on the text that came back."""
+"""Cells of a server: every case is sent to it, and the text that comes back is judged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .servers.client import Remote
 from .servers.provide import Default, Provided, provide
 
 _MIN_CONTEXT = 256
-"""Tokens a slot has at least."""
+"""The context of a slot is a multiple of this, in tokens."""
 
 
 class ServerCells:
@@ -33,7 +33,7 @@ class ServerCells:
         *,
         promised: Callable[[Case], Case] | None = None,
     ) -> None:
-        """`promised` gives the case as the interface can promise it, where it cannot all of it."""
+        """`promised` returns the part of a case that the interface can enforce; None if all."""
         self.made_by: Row = {"llama_lib_sha256": server.sha256, "server": server.version}
         self.version: object = inputs.target.asked_as
         self._inputs = inputs
@@ -41,8 +41,8 @@ class ServerCells:
         self._remote = Remote(server, interface, inputs.prompts.ids, inputs.target, inputs.alive)
 
     def generate(self, requests: Sequence[Request]) -> Iterator[Generated]:
-        """See `generating.Generation`. The sentinels are asked first: they show whether any other
-        answer can be taken for enforced."""
+        """See `generating.Generation`. The sentinel cases are sent first: they show whether the
+        server enforces grammars of each kind."""
         sentinels = [request for request in requests if request.case.suite == SENTINEL]
         others = [request for request in requests if request.case.suite != SENTINEL]
         shown = list(self._remote.ask(sentinels))
@@ -78,7 +78,7 @@ class ServerCells:
         return Generated(request, judged, self._steps(answer), columns)
 
     def _steps(self, answer: Answer) -> list[TokenStep]:
-        """The tokens that were told, up to one that the vocabulary does not have."""
+        """The tokens that the server reported, up to the first id outside the vocabulary."""
         steps: list[TokenStep] = []
         for token in answer.tokens or ():
             if not 0 <= token < self._inputs.vocabulary.n_tokens:
@@ -91,7 +91,11 @@ class ServerCells:
 def provided(
     inputs: Inputs, requests: Sequence[Request], default: Default, *, ready: str
 ) -> Generator[Provided]:
-    """The server, with room for the longest of these requests; what was started is stopped."""
+    """Open the server, with a context for the longest request; a server started here is stopped.
+
+    `ready` is the path that answers 200 once the server is ready. Raises PipelineError if it
+    cannot be started.
+    """
     longest = max(len(inputs.prompts.ids(one.case.prompt)) + one.max_tokens for one in requests)
     server = provide(
         inputs.target,
@@ -109,7 +113,7 @@ def provided(
 
 
 def _enforced(answers: Sequence[tuple[Request, Answer]]) -> Mapping[str, bool]:
-    """For each kind of grammar whether a sentinel showed that it has a say."""
+    """For each kind of grammar with a usable sentinel answer: whether the server enforces it."""
     found: dict[str, bool] = {}
     for request, answer in answers:
         shown = judge_answer.engaged(request.case, answer)

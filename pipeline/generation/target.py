@@ -22,11 +22,11 @@ class Target(Protocol):
     """Whether an answer has the bytes of its tokens. False if only text comes back, which a server
     may have changed."""
     samples: bool
-    """Whether tokens can be drawn; else the likeliest is taken."""
+    """Whether tokens can be sampled; if not, the most probable one is always taken."""
 
     def check(self, settings: TargetSettings, time_limit: float) -> None:
-        """Raise ConfigError for contradictory settings; `time_limit` is the longest
-        silence of a worker, in seconds."""
+        """Raise ConfigError for contradictory settings; `time_limit` is `engine.time_limit`, in
+        seconds."""
         ...
 
     def carries(self, kind: str) -> bool:

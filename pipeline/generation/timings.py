@@ -1,4 +1,4 @@
-"""Where the time of generation goes, part by part."""
+"""The time spent on each part of generation."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ class Part(StrEnum):
     DECODE = "decode"
     """In `llama_decode`, while other threads compute masks."""
     MASK = "mask_wait"
-    """Waiting for masks, or computing those that decide whether there is anything to decode."""
+    """Waiting for masks, or computing masks that may force tokens, so that none need decoding."""
     SELECT = "select"
-    """Choosing tokens from logits."""
+    """Choosing tokens from the logits."""
     JUDGE = "judge"
-    """Judging masks and outputs: the oracle, the checkers."""
+    """Judging masks and outputs with the oracle and the checkers."""
     PYTHON = "python"
     """Everything else: compiling grammars, batches, bookkeeping."""
 
 
 class Stopwatch:
-    """Seconds for each part: the time since the last lap goes to the part that a lap names."""
+    """Seconds for each part; `lap` adds the time since the last lap to the part it names."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(Part, 0.0)
         self._last = time.perf_counter()
 
     def start(self) -> None:
-        """The next lap begins now."""
+        """Begin the next lap now."""
         self._last = time.perf_counter()
 
     def lap(self, part: Part) -> None:
-        """Everything since the last lap was this part."""
+        """Add the time since the last lap to this part."""
         now = time.perf_counter()
         self.seconds[part] += now - self._last
         self._last = now

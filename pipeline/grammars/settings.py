@@ -1,4 +1,4 @@
-"""The settings of the group `grammar`: which suites, which of their cases."""
+"""The settings of the group `grammar`: which suites to run, and which of their cases."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from ..model.settings import MISSING, setting
 
 
-@dataclass  # not frozen: OmegaConf makes these one by one, and then could not set a field
+@dataclass  # not frozen: OmegaConf creates an instance first and sets its fields later
 class SuiteSettings:
-    """One suite: a file of `datasets/`, or any path; with a layout, a collection of others."""
+    """One suite: a file in `datasets/` or elsewhere, or with `layout` an external collection."""
 
     file: str | None = MISSING
     """The suite file, or the folder of a collection."""
     layout: str | None = None
-    """How a collection lies on the disk: a name of `grammars/importers/`; null for a suite file."""
+    """The file layout of a collection, by its name in `grammars/importers/`; null for a suite."""
 
 
 @dataclass(frozen=True)
 class GrammarSettings:
-    """The suites chosen, by name, and which of their cases."""
+    """The chosen suites, by name, and which of their cases to run."""
 
     suites: dict[str, SuiteSettings] = field(default_factory=dict[str, SuiteSettings])
     """The chosen suites and collections by name; set with grammar=[a,b]."""
@@ -32,8 +32,9 @@ class GrammarSettings:
     seed: int = 0
     """Seed of that draw."""
     cases: tuple[str, ...] = ()
-    """Only cases with these ids, such as [founding]; all where empty."""
+    """Use only the cases with these ids, such as [founding]; empty for all."""
     prompt: str = "One example:"
     """Prompt for imported items that have none; `{grammar}` is replaced by the grammar's text."""
     constraint: str | None = None
-    """A JSON Schema (.json), Lark (.lark) or GBNF (.gbnf) file for prompts without a grammar."""
+    """Grammar file for imported items that have none: JSON Schema (.json), Lark (.lark) or GBNF
+    (.gbnf)."""

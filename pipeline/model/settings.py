@@ -1,8 +1,8 @@
-"""Settings as dataclasses: a field says its default, the values it may have, and what it means.
+"""Settings as dataclasses: each field has a default, its allowed values and a description.
 
 Each part of the settings is one frozen dataclass, in the lowest package that reads it. The same
 dataclasses make up Hydra's schema (`cli/compose`), a run's `Settings` (`runs/parent/settings`) and
-the job that a worker is told (`runs/protocol`), so a new setting is one field and its reader.
+the job that a worker gets (`runs/protocol`), so a new setting is one field and its reader.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 MISSING: Any = "???"
-"""What OmegaConf takes for a value that must still be given."""
+"""OmegaConf's mark for a value that must still be given."""
 
 T = TypeVar("T")
 
@@ -24,13 +24,16 @@ def setting(
     most: float | None = None,
     one_of: Sequence[str] = (),
 ) -> T:
-    """A field with bounds, or one that takes one of a few words (a list: some of them)."""
+    """A dataclass field with bounds, or with a list of allowed words.
+
+    `least` and `most` are inclusive. A field that is a list may hold several of the words.
+    """
     limits = {"least": least, "most": most, "one_of": tuple(one_of)}
     return dataclasses.field(default=default, metadata=limits)
 
 
 def faults(part: object, prefix: str = "") -> Iterator[str]:
-    """What is wrong with the values of a part and of those in it: one sentence for each fault."""
+    """Yield one sentence for each invalid value of a dataclass and of the dataclasses in it."""
     assert dataclasses.is_dataclass(part)
     for field in dataclasses.fields(part):
         value, key = getattr(part, field.name), f"{prefix}{field.name}"

@@ -51,18 +51,18 @@ FAULTS: dict[str, tuple[str, str, int | None, str]] = {
     "refuse": ("grammar_error", "refused", 400, "cannot do this"),
     "fail": ("crashed", "failed", 500, "broken"),
     "busy_once": ("ok", "stop_id", 200, ""),
-    "not_json": ("crashed", "garbled", 200, "no answer of this interface: '<html>"),
-    "other_json": ("crashed", "garbled", 200, "no answer of this interface"),
+    "not_json": ("crashed", "garbled", 200, "not a valid answer: '<html>"),
+    "other_json": ("crashed", "garbled", 200, "not a valid answer"),
     "deep": ("crashed", "garbled", 200, "nested too deeply"),
-    "endless": ("crashed", "garbled", 200, "does not end"),
+    "endless": ("crashed", "garbled", 200, "the answer is too long"),
     "redirect": ("crashed", "garbled", 302, "not followed"),
     "other_end": ("crashed", "garbled", 200, "content_filter"),
     "wrong": ("silent_corruption", "stop_id", 200, "no engine error is seen"),
-    "lost": ("unenforced", "token_limit", 200, "the engine gave up"),
+    "lost": ("unenforced", "token_limit", 200, "the engine reported an error"),
     "cut": ("truncated", "token_limit", 200, "limit"),
     "empty": ("early_stop", "stop_id", 200, "before it was complete"),
     "nothing": ("early_stop", "stop_id", 200, "before it was complete"),
-    "reasoning": ("early_stop", "stop_id", 200, "went to the wrong place"),
+    "reasoning": ("early_stop", "stop_id", 200, "constrained the reasoning"),
     "half_a_character": ("silent_corruption", "stop_id", 200, "byte 0"),
 }
 
@@ -205,7 +205,7 @@ def test_u28_the_grammar_on_the_reasoning_is_told(faults: tuple[Finished, Path])
     llama.cpp #12276): the content is judged; that the right text lies beside it is a hint."""
     found = row(faults[0], "reasoning")
     assert not found["text_valid"]
-    assert "the text beside it (reasoning) would be right" in found["reason"]
+    assert "the reasoning text is valid" in found["reason"]
 
 
 def test_u30_cut_at_the_limit_is_its_own_verdict_even_if_it_parses(
@@ -238,7 +238,7 @@ def test_nobody_at_the_address(tmp_path: Path) -> None:
         port = probe.getsockname()[1]
     done = pipeline(tmp_path, "run", "target=server", f"target.url=http://127.0.0.1:{port}")
     assert done.code == 2
-    assert "is no llama.cpp server" in done.err
+    assert "is not a llama.cpp server" in done.err
     assert "Connection refused" in done.err
     assert not done.folder.exists()
 
@@ -248,15 +248,15 @@ def test_a_command_that_serves_nothing(tmp_path: Path) -> None:
     done = pipeline(tmp_path, "run", "target=server", told)
     assert done.code == 2
     assert "could not be started" in done.err
-    assert "no such model" in done.err, "its last words"
+    assert "no such model" in done.err, "the end of its log"
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"url": "ftp://x"}, "is no address"),
-        ({"url": "http://x:y"}, "is no address"),
-        ({"url": "http://x", "command": "a {port}"}, "names a server that runs"),
+        ({"url": "ftp://x"}, "is not a valid address"),
+        ({"url": "http://x:y"}, "is not a valid address"),
+        ({"url": "http://x", "command": "a {port}"}, "but not both"),
         ({"command": "serve"}, "{port}"),
         ({"timeout": 600.0}, "less than engine.time_limit=600"),
         ({"slots": 0}, "target.slots=0 is too small"),

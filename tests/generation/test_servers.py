@@ -195,7 +195,7 @@ def test_another_vocabulary_is_refused(released: Provided, tmp_path: Path) -> No
         *("run", "target=server", f"target.url={released.address}", "tokenizer=llama_spm"),
     )
     assert done.code == 2
-    assert "has another vocabulary than model=tiny tokenizer=llama_spm" in done.err
+    assert "has a different vocabulary from model=tiny tokenizer=llama_spm" in done.err
 
 
 def test_a_server_that_runs_is_left_running(released: Provided, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_format_that_is_dropped_is_unenforced(tmp_path: Path) -> None:
     cells = done.table("cells")
     assert cells["http_status"].unique().to_list() == [200]
     assert cells["verdict"].unique().to_list() == ["unenforced"]
-    assert any("its sentinel shows no trace" in reason for reason in cells["reason"])
+    assert any("no sentinel answer shows its constant" in reason for reason in cells["reason"])
 
 
 # --- from an answer to a verdict ------------------------------------------------------------------
@@ -291,6 +291,7 @@ def judged(opened: Opened, given: Answer, **how: Any) -> tuple[str, str]:
 
 
 _NONE = {"grammar": Grammar("lark", "start: A\nA: /[a-z]+/ & /[0-9]+/"), "check": Pattern("a")}
+_WENT_ON = "the engine reported an error and the server continued without the constraint"
 _BROKEN = {"grammar": Grammar("lark", 'start: "a'), "check": Pattern("a")}
 
 
@@ -301,31 +302,31 @@ _BROKEN = {"grammar": Grammar("lark", 'start: "a'), "check": Pattern("a")}
         (
             {"text": "help"},
             {},
-            "the text leaves the grammar at byte 3, and no engine error is seen",
+            "the output leaves the grammar at byte 3 and no engine error is seen",
         ),
-        ({"text": "he"}, {}, "the server ended the text before it was complete"),
-        ({"errors": ("x",)}, {}, "the engine gave up, the server went on; the text is right all "),
+        ({"text": "he"}, {}, "the server ended the output before it was complete"),
+        ({"errors": ("x",)}, {}, f"{_WENT_ON}; the output is correct anyway"),
         (
             {"text": "help", "errors": ("x",)},
             {},
-            "the engine gave up, the server went on; the text leaves the grammar at byte 3",
+            f"{_WENT_ON}; the output leaves the grammar at byte 3",
         ),
         (
             {"text": "he", "errors": ("x",)},
             {},
-            "the engine gave up, the server went on; the checker refuses the text: byte 2: ",
+            f"{_WENT_ON}; the checker rejects the output: byte 2: ",
         ),
-        ({"end": End.TOKEN_LIMIT, "text": "he"}, {}, "the limit of tokens was hit before"),
+        ({"end": End.TOKEN_LIMIT, "text": "he"}, {}, "the token limit was reached before"),
         ({"end": End.TOKEN_LIMIT, "text": "he", "n_tokens": 3}, {}, "the limit of 3 tokens was"),
         (
             {},
             {"case": _BROKEN},
-            "the grammar did not compile and the server went on without it",
+            "the grammar did not compile and the server continued without it",
         ),
         (
             {},
             {"case": _NONE},
-            "the grammar has no text that goes on at byte 0; the server went its own way",
+            "the grammar allows no next byte at byte 0; the server continued without the ",
         ),
         ({"end": End.CLOSED, "text": None, "said": "gone", "unlike": True}, {}, "gone"),
     ],

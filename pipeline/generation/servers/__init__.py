@@ -1,3 +1,3 @@
-"""Servers that generate: reached or started, asked, watched and always stopped."""
+"""Servers that generate: connect to one or start it, send requests, watch it and stop it."""
 
 __all__ = ["answer", "client", "http", "llama_cpp", "openai", "provide"]

@@ -43,8 +43,8 @@ class Interface(Protocol):
         ...
 
     def read(self, said: Mapping[str, Any]) -> Answer:
-        """The answer of a request that succeeded; raises KeyError, TypeError or ValueError where
-        it is not of the interface's shape."""
+        """Read the answer to a successful request. Raises KeyError, TypeError or ValueError if it
+        does not have the form that the interface prescribes."""
         ...
 
 
@@ -58,16 +58,16 @@ def answer(reply: Reply, interface: Interface) -> Answer:
     if reply.status >= 400:
         return Answer(End.REFUSED, reply.status, said=_words(reply))
     if reply.status != 200:
-        said = f"HTTP {reply.status} is neither an answer nor an error; it is not followed"
+        said = f"HTTP {reply.status} is neither success nor error; redirects are not followed"
         return Answer(End.GARBLED, reply.status, said=said)
     if reply.fault is not None:
-        return Answer(End.GARBLED, 200, said="the answer does not end")
+        return Answer(End.GARBLED, 200, said="the answer is too long")
     try:
         found = interface.read(json.loads(reply.body))
     except RecursionError:
         return Answer(End.GARBLED, 200, said="JSON nested too deeply")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError):
-        return Answer(End.GARBLED, 200, said=f"no answer of this interface: {_quoted(reply.body)}")
+        return Answer(End.GARBLED, 200, said=f"not a valid answer: {_quoted(reply.body)}")
     return found
 
 

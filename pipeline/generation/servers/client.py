@@ -32,7 +32,7 @@ _ENOUGH = 8
 
 
 class Remote:
-    """A server as a target; asked for many cases."""
+    """Sends many cases to one server and collects the answers."""
 
     def __init__(
         self,
@@ -52,7 +52,10 @@ class Remote:
         self._restarts = 0
 
     def ask(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Answer]]:
-        """Ask for all cases, in any order."""
+        """Send all requests; yield each with its answer, in any order.
+
+        If an answer is unclear, it is asked for again alone (see the module).
+        """
         own = self._server.own
         if own is None:
             yield from self._crowd(requests)
@@ -79,11 +82,11 @@ class Remote:
                 yield asked[done], done.result()
 
     def _patiently(self, request: Request) -> Answer:
-        """Ask, unless the server has hung too often or is dead already."""
+        """Send a request, unless the server has hung too often or has ended."""
         if self._hung >= _ENOUGH:
-            return Answer(End.TIMEOUT, said=f"not asked: {_ENOUGH} requests in a row had hung")
+            return Answer(End.TIMEOUT, said=f"not sent: the last {_ENOUGH} requests timed out")
         if self._server.own is not None and not self._server.own.alive:
-            return Answer(End.CLOSED, said="not asked: the server was dead")
+            return Answer(End.CLOSED, said="not sent: the server had ended")
         found = self._ask(request)
         self._hung = self._hung + 1 if found.end is End.TIMEOUT else 0
         return found
@@ -123,7 +126,7 @@ class Remote:
         self._hung = int(found.end is End.TIMEOUT)
         if found.text is None:
             if found.end is End.CLOSED and not own.alive:
-                said = f"the server died. Its last words: {own.log.last_words()}"
+                said = f"the server died. The end of its log: {own.log.last_words()}"
                 return Answer(End.CRASHED, said=said)
             return found
         unlike = first is not None and first.text not in {None, found.text}
@@ -131,6 +134,6 @@ class Remote:
 
     def _restart(self, own: Launched) -> None:
         if self._restarts >= _ENOUGH:
-            raise PipelineError(f"not asked: the server died or hung {_ENOUGH} times before")
+            raise PipelineError(f"not sent: the server had died or hung {_ENOUGH} times")
         self._restarts += 1
         own.restart()

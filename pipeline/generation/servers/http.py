@@ -46,7 +46,7 @@ class Address:
 
     @staticmethod
     def of(url: str) -> Address:
-        """The address of a URL. Raises ConfigError."""
+        """Parse a URL. Raises ConfigError if it is not a valid HTTP or HTTPS address."""
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -54,7 +54,7 @@ class Address:
             host = port = parts = None
         if parts is None or parts.scheme not in {"http", "https"} or not host:
             raise ConfigError(
-                f"target.url={url} is no address; use one like http://127.0.0.1:8080."
+                f"target.url={url} is not a valid address; use one like http://127.0.0.1:8080."
             )
         tls = parts.scheme == "https"
         return Address(host, port or (443 if tls else 80), parts.path.rstrip("/"), tls)
@@ -83,7 +83,10 @@ class Reply:
 def exchange(
     address: Address, method: str, path: str, body: bytes | None = None, *, timeout: float
 ) -> Reply:
-    """Send one request; `timeout` is in seconds, for the whole exchange."""
+    """Send one request; `timeout` is in seconds, for the whole exchange.
+
+    Failures do not raise: `fault` and `said` of the reply describe them.
+    """
     until = time.monotonic() + timeout
     kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
     connection = kind(address.host, address.port, timeout=timeout)

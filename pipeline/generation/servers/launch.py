@@ -67,8 +67,9 @@ class Launched:
                 break
         self.close()
         raise PipelineError(
-            f"The server could not be started with `{self._filled()}`: it was not ready within "
-            f"{self._limit:g} s (target.start_limit). Its last words: {self.log.last_words()}"
+            f"The server could not be started with `{self._filled()}`: it ended, or was not ready "
+            f"within {self._limit:g} s (target.start_limit). The end of its log: "
+            f"{self.log.last_words()}"
         )
 
     def close(self) -> None:

@@ -1,10 +1,11 @@
 """`generation.servers.leash COMMAND…`: run a server that cannot outlive the process that started
 it.
 
-Standard input is the leash: it stays open as long as its holder lives, however that dies, Ctrl-C
-and SIGKILL included. At its end the server and all its children are asked to end, then ended; if
-the leash itself is cut, they are ended at once (`processes.group`). Started in a session of its
-own, so that a signal to the holder's terminal does not reach the server past its leash.
+Standard input is the leash: the process that started this program holds the other end. It closes
+when that process ends, also by Ctrl-C or SIGKILL. The server and all its children then get SIGTERM,
+and SIGKILL after a few seconds. If this program itself is killed, they are killed at once
+(`processes.group`). It runs in its own session, so that a signal to the terminal of the process
+that started it does not reach the server directly.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _GRACE = 3.0
 
 
 def main(command: list[str]) -> int:
-    """Run the command; its exit code, once it has ended or the leash was let go."""
+    """Run the command until it ends or the leash closes; returns its exit code."""
     with processes.group(command, stdin=subprocess.DEVNULL) as server:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda _number, _frame: _stop(server))

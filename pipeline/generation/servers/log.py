@@ -1,8 +1,8 @@
 """Engine errors in a server's log; nothing else is read from it.
 
 When the constraint is lost, llama.cpp's bridge writes one line to the log and continues with
-HTTP 200, so only the log shows it. The line names no request: the request is known only if it was
-alone.
+HTTP 200, so only the log shows it. The line names no request, so the error can be assigned only if
+one request ran alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class EngineLog:
         return self._path.stat().st_size if self._path.exists() else 0
 
     def errors(self, since: int, requests: int = 1) -> tuple[str, ...]:
-        """The engine's complaints behind byte `since`, once so many requests are through."""
+        """The engine errors after byte `since` of the log.
+
+        Waits until the log reports the end of `requests` requests, for at most `_LATE` seconds.
+        """
         until = time.monotonic() + _LATE
         while (data := self._read(since)).count(_DONE) < requests:
             if not self._has_done or time.monotonic() > until:
@@ -52,4 +55,4 @@ class EngineLog:
         """The last lines, joined to one line."""
         text = self._read(max(self.end() - 2000, 0)).decode("utf-8", "replace")
         lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-        return " | ".join(lines[-3:])[-600:] or "nothing"
+        return " | ".join(lines[-3:])[-600:] or "(empty)"

@@ -32,7 +32,7 @@ def plain(case: Case) -> Case:
 
 
 def first_model(reply: Reply) -> str | None:
-    """The first model of an answer to `GET /v1/models`."""
+    """The first model in a reply to `GET /v1/models`; None if it lists none."""
     try:
         name = json.loads(reply.body)["data"][0]["id"]
     except (KeyError, TypeError, ValueError, IndexError, RecursionError):

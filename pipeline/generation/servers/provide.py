@@ -1,4 +1,4 @@
-"""The server of a job: one at an address, or one started for the job; and its version."""
+"""The server of a job, at an address or started for the job, and its version."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Default:
 
 @dataclass
 class Provided:
-    """A server that can be asked."""
+    """A server that accepts requests."""
 
     at: Address | Launched
     version: str
@@ -61,16 +61,16 @@ class Provided:
         return self.at if isinstance(self.at, Launched) else None
 
     def get(self, path: str) -> Reply:
-        """Ask it something short."""
+        """Send a GET request, with the short time limit `_ASK`."""
         return exchange(self.address, "GET", path, timeout=_ASK)
 
     def post(self, path: str, body: Mapping[str, object]) -> Reply:
-        """Ask it something short, with a body."""
+        """Send a POST request with a JSON body, with the short time limit `_ASK`."""
         data = json.dumps(body).encode()
         return exchange(self.address, "POST", path, data, timeout=_ASK)
 
     def close(self) -> None:
-        """Stop what was started."""
+        """Stop the server if it was started for the run."""
         if self.own is not None:
             self.own.close()
 
@@ -84,15 +84,18 @@ def check(target: TargetSettings, time_limit: float) -> None:
         if getattr(target, key) >= time_limit:
             raise ConfigError(
                 f"target.{key}={getattr(target, key):g} must be less than "
-                f"engine.time_limit={time_limit:g}: a worker may not be silent for longer."
+                f"engine.time_limit={time_limit:g}, after which a silent worker counts as hung."
             )
     if target.url is not None and target.command is not None:
-        raise ConfigError("target.url names a server that runs, target.command starts one.")
+        raise ConfigError(
+            "Set target.url (the address of a running server) or target.command (which starts a "
+            "server), but not both."
+        )
     if target.url is not None:
         Address.of(target.url)
     if target.command is not None and "{port}" not in target.command:
         raise ConfigError(
-            "target.command must say where the free port goes: "
+            "target.command must contain {port}, which is replaced by a free port, as in "
             "target.command='llama-server -m {model} --port {port}'."
         )
 
@@ -107,10 +110,11 @@ def provide(
     context: int,
     threads: int,
 ) -> Provided:
-    """The server of a job, ready: `ready` is the path that answers 200 then. Raises PipelineError.
+    """The server of a job; a started one is ready when the path `ready` answers 200.
 
     `context` is in tokens, for each slot; `log` is the file for the log of a started server. A
-    command's {model}, {slots}, {threads}, {context} and {port} are filled in.
+    command's {model}, {slots}, {threads}, {context} and {port} are filled in. Raises PipelineError
+    if the server cannot be started.
     """
     if target.url is not None:
         found = Provided(Address.of(target.url), "", None)
@@ -143,12 +147,13 @@ def _started(target: TargetSettings, default: Default) -> tuple[tuple[str, ...],
         command = tuple(shlex.split(target.command))
         program = shutil.which(command[0])
         if program is None:
-            raise PipelineError(f"target.command: there is no program {command[0]} to start.")
+            raise PipelineError(f"target.command: the program {command[0]} was not found.")
         return command, "", Path(program).resolve()
     if any(importlib.util.find_spec(name) is None for name in default.needs):
         raise PipelineError(
-            f"target={target.name} starts the server of {default.package} unless target.url or "
-            f"target.command names another; install it with {_INSTALL}."
+            f"target={target.name} needs the server of {default.package}, which is not installed. "
+            f"Install it with `{_INSTALL}`, or choose another server with target.url or "
+            "target.command."
         )
     spec = importlib.util.find_spec(default.module)
     folder = Path(next(iter(spec.submodule_search_locations or ()))) if spec else Path()

@@ -1,4 +1,4 @@
-"""`inprocess`: llama.cpp decodes and the engine masks, in the worker itself."""
+"""`inprocess`: llama.cpp decodes and the engine computes masks, in the worker itself."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class InProcessTarget:
     samples = True
 
     def check(self, settings: TargetSettings, time_limit: float) -> None:
-        """Nothing of these settings is used."""
+        """Accept everything: this target uses none of these settings."""
 
     def carries(self, kind: str) -> bool:
-        """All of them."""
+        """See `target.Target`; true for every kind."""
         return True
 
     def label(self, settings: TargetSettings) -> str:
-        """None: builders fill the column."""
+        """See `target.Target`; empty, because builders fill the column."""
         return ""
 
     def opened(

@@ -1,4 +1,4 @@
-"""`openai`: any server of OpenAI's HTTP interface; it carries JSON Schemas, and gives text."""
+"""`openai`: any server with OpenAI's HTTP API; it accepts JSON Schemas and returns text."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class OpenAITarget:
         check(settings, time_limit)
 
     def carries(self, kind: str) -> bool:
-        """JSON Schemas alone."""
+        """See `target.Target`; true for JSON Schemas only."""
         return kind == "json"
 
     def label(self, settings: TargetSettings) -> str:
@@ -63,8 +63,8 @@ class OpenAITarget:
             model = settings.served or openai.first_model(server.get("/v1/models"))
             if model is None:
                 raise PipelineError(
-                    f"{server.address} does not say which models it serves (GET /v1/models). Name "
-                    "one with target.served=…, and see that target.url is the address without /v1."
+                    f"{server.address} does not list its models (GET /v1/models). Set the model's "
+                    "name with target.served=…, and check that target.url does not end with /v1."
                 )
             interface = openai.OpenAI(
                 model, chat=settings.api == "chat", json_schema=settings.sent_as == "json_schema"

@@ -1,4 +1,4 @@
-"""`server`: llama.cpp's HTTP server, by its own interface."""
+"""`server`: llama.cpp's HTTP server, through its own API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # loads native libraries, which the parent must not
     from ..request import Request
 
 _PROBE = "Hello\n a<s>"
-"""A prompt on which vocabularies differ: a prefix, a control byte, a space, a special token."""
+"""A prompt that vocabularies tokenize differently: prefix, newline, space, special token."""
 _SCRIPT = Path(__file__).parent.parent / "servers" / "xllamacpp.py"
 DEFAULT = Default(
     package="xllamacpp",
@@ -46,7 +46,7 @@ class ServerTarget:
         check(settings, time_limit)
 
     def carries(self, kind: str) -> bool:
-        """All of them: JSON Schemas as such, other grammars as `%llguidance`."""
+        """See `target.Target`; true for all: JSON Schemas as such, others as `%llguidance`."""
         return True
 
     def label(self, settings: TargetSettings) -> str:
@@ -70,15 +70,15 @@ def _same_vocabulary(inputs: Inputs, server: Provided) -> None:
     reply = server.post("/tokenize", asked)
     if reply.status != 200:
         raise PipelineError(
-            f"{server.address} is no llama.cpp server: POST /tokenize was answered with "
-            f"{reply.said or f'HTTP {reply.status}'}. Give the address of one with target.url=…, "
+            f"{server.address} is not a llama.cpp server: POST /tokenize returned "
+            f"{reply.said or f'HTTP {reply.status}'}. Set target.url to the address of one, "
             "or use target=openai for other servers."
         )
     ours = list(inputs.prompts.ids(_PROBE))
     if f'"tokens":{ours}'.replace(" ", "").encode() not in reply.body.replace(b" ", b""):
         raise PipelineError(
-            f"The server at {server.address} has another vocabulary than "
+            f"The server at {server.address} has a different vocabulary from "
             f"model={inputs.model_name} tokenizer={inputs.prompts.tokenizer}: it tokenizes "
-            f"{_PROBE!r} as {reply.body[:200]!r}, not {ours}. Name the model it serves with "
-            "model=path model.path=FILE.gguf."
+            f"{_PROBE!r} as {reply.body[:200]!r}, not {ours}. Select the model that the "
+            "server runs with model=path model.path=FILE.gguf."
         )

@@ -312,7 +312,7 @@ def growth() -> tuple[float, list[tuple[int, float]]]:
     points: list[tuple[int, float]] = []
     cases = mixed()
     with (
-        opened(forge.forged(tokens, 0, cache_dir()), "fixed") as bench,
+        opened(forge.forge_model(tokens, 0, cache_dir()), "fixed") as bench,
         closing(bench.context(32)) as context,
     ):
         ours(bench, cases[:24], context, 32, fast=True)(Stopwatch())

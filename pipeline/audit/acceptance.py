@@ -1,8 +1,8 @@
 """Walk a given text through a builder's matcher as tokens, and find the cause of a failure.
 
-Each token must be allowed by the mask and consumed; at the end the text must be complete, with an
-id allowed on which the runtime stops. Forced tokens are allowed by design: a mask with one forced
-token whose true bytes continue the text does not count as refusing another spelling.
+Each token must be allowed by the mask and consumed. At the end the text must be complete, and the
+mask must allow an id on which the runtime stops. Forced tokens are allowed by design: a mask with
+one forced token whose true bytes continue the text does not count as refusing another spelling.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from ..vocab.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
-class Walked:
+class WalkResult:
     """How far a walk went."""
 
     end: InstanceEnd
     step: int | None = None
-    """Index of the step that failed; the number of tokens if only the end failed; None if none did.
+    """Index of the step that failed; the number of tokens if only the end failed; None if
+    nothing failed.
     """
 
     @property
@@ -44,21 +45,21 @@ class Meter:
     masks: list[int] = field(default_factory=list[int])
     """Time of each mask."""
     first: int = 0
-    """From the start of compiling to the first mask."""
+    """Time from the start of compiling to the first mask."""
     engine: int = 0
-    """Time of everything."""
+    """Total time in the engine."""
 
     @contextmanager
-    def on(self) -> Generator[None]:
-        """Count the time of this block as the engine's."""
+    def engine_time(self) -> Generator[None]:
+        """Add the time of this block to `engine`."""
         begun = time.thread_time_ns()
         try:
             yield
         finally:
             self.engine += time.thread_time_ns() - begun
 
-    def timed(self, matcher: Peeking, token: int) -> bool | None:
-        """`matcher.allows`, with its time kept in `masks`."""
+    def mask_allows(self, matcher: SingleTokenMatcher, token: int) -> bool | None:
+        """Call `matcher.allows` and add its time to `masks`."""
         begun = time.thread_time_ns()
         allowed = matcher.allows(token)
         self.masks.append(time.thread_time_ns() - begun)
@@ -70,7 +71,7 @@ class Meter:
         return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else None
 
 
-class Peeking(Matcher, Protocol):
+class SingleTokenMatcher(Matcher, Protocol):
     """A matcher that can test one token without copying its mask."""
 
     def allows(self, token: int) -> bool | None:
@@ -79,13 +80,13 @@ class Peeking(Matcher, Protocol):
 
 
 def walk(
-    matcher: Peeking,
+    matcher: SingleTokenMatcher,
     ids: Sequence[int],
     text: bytes,
     vocabulary: Vocabulary,
     meter: Meter | None = None,
     deadline: float = math.inf,
-) -> Walked:
+) -> WalkResult:
     """Walk the tokens `ids` to the end; their bytes are `text`.
 
     `deadline` is a time of `time.monotonic()`, in seconds. With a meter, each token must be in the
@@ -94,32 +95,32 @@ def walk(
     timer, place = meter or Meter(), 0
     for step, token in enumerate(ids):
         if time.monotonic() > deadline:
-            return Walked(InstanceEnd.LATE, step)
+            return WalkResult(InstanceEnd.LATE, step)
         if meter is not None:
-            with meter.on():
-                allowed = meter.timed(matcher, token)
+            with meter.engine_time():
+                allowed = meter.mask_allows(matcher, token)
             if allowed is None:
-                return Walked(InstanceEnd.NO_MASK, step)
+                return WalkResult(InstanceEnd.NO_MASK, step)
             if not allowed and not _forced(matcher, text[place:], vocabulary):
-                return Walked(InstanceEnd.MASKED, step)
-        with timer.on():
+                return WalkResult(InstanceEnd.MASKED, step)
+        with timer.engine_time():
             taken = matcher.consume(token)
         if not taken:
-            return Walked(InstanceEnd.CONSUME, step)
+            return WalkResult(InstanceEnd.CONSUME, step)
         place += len(vocabulary.rendered[token])
-    with timer.on():
+    with timer.engine_time():
         accepting = matcher.accepting()
         mask = matcher.mask() if accepting else None
     if not accepting:
-        return Walked(InstanceEnd.NOT_ACCEPTING, len(ids))
+        return WalkResult(InstanceEnd.NOT_ACCEPTING, len(ids))
     if mask is None and meter is not None:
-        return Walked(InstanceEnd.NO_MASK, len(ids))
+        return WalkResult(InstanceEnd.NO_MASK, len(ids))
     ends, n_tokens = vocabulary.end_ids, vocabulary.n_tokens
     stops = set[int]() if mask is None else ends.intersection(allowed_ids(mask, n_tokens).tolist())
     return (
-        Walked(InstanceEnd.NO_STOP, len(ids))
+        WalkResult(InstanceEnd.NO_STOP, len(ids))
         if ends and not stops
-        else Walked(InstanceEnd.ACCEPTED)
+        else WalkResult(InstanceEnd.ACCEPTED)
     )
 
 
@@ -136,7 +137,7 @@ def _forced(matcher: Matcher, rest: bytes, vocabulary: Vocabulary) -> bool:
 
 
 def judge(
-    valid: bool, walked: Walked, by_bytes: bool, by_truth: bool
+    valid: bool, result: WalkResult, by_bytes: bool, by_truth: bool
 ) -> tuple[InstanceVerdict, Cause]:
     """The verdict of a walk, and its cause.
 
@@ -147,12 +148,12 @@ def judge(
     accepted invalid text is the engine's fault if `by_bytes` is true, and else the builder's. A
     missing stop id is the builder's fault. A limit or a timeout is always the engine's.
     """
-    if walked.end is InstanceEnd.LATE:
+    if result.end is InstanceEnd.LATE:
         return InstanceVerdict.TIMEOUT, Cause.ENGINE
-    if walked.end is InstanceEnd.NO_MASK:
+    if result.end is InstanceEnd.NO_MASK:
         return InstanceVerdict.LIMIT, Cause.ENGINE
-    accepted = walked.accepted
-    if valid and walked.end is InstanceEnd.NO_STOP:
+    accepted = result.accepted
+    if valid and result.end is InstanceEnd.NO_STOP:
         return InstanceVerdict.NO_STOP, Cause.BUILDER
     if valid == accepted:
         return InstanceVerdict.OK, Cause.NONE

@@ -1,4 +1,4 @@
-"""Kinds of tokens that an engine's mask wrongly has or misses."""
+"""Kinds of tokens that an engine's mask wrongly allows or misses."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ class _Place(Enum):
 def _json_kind(true: bytes, place: _Place) -> MaskKind:
     """The kind of a token that continues JSON.
 
-    JSON itself leaves some choices, such as white space and escapes. Two engines can differ in
-    these, and both are right.
+    JSON leaves some choices open, such as white space and escapes. Two engines can differ in these,
+    and both can be right.
     """
     if place is _Place.ESCAPE:
         return MaskKind.JSON_SPELLING

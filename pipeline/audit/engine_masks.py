@@ -1,7 +1,7 @@
 """Masks of released engines, compared with the byte oracles, by kind of token.
 
-The walks are those of `walks`. Here every id of every mask is checked. So each kind of wrong token
-is counted, and not only the first, which decides the verdict.
+The walks are those of `walks`. Here every id of every mask is checked, so every kind of wrong token
+is counted. (A mask's verdict names only the first kind.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PERMUTED = 3
 """Every order of an object's properties is tried up to this number of properties."""
 
 
-def expressed(case: Case) -> tuple[str, str] | None:
+def portable_grammar(case: Case) -> tuple[str, str] | None:
     """A case's grammar in a form that every engine supports: (`regex` or `json`, its text).
 
     None if there is no such form. A grammar that is not JSON must mean the same as the case's
@@ -45,11 +45,11 @@ def expressed(case: Case) -> tuple[str, str] | None:
             return None
 
 
-def reordered(case: Case) -> Iterator[ByteGrammar]:
+def property_orders(case: Case) -> Iterator[ByteGrammar]:
     """The schema with its properties in every other order.
 
     llguidance accepts one order only; JSON has no order. Nothing is yielded for more than 3
-    properties, or if the grammar is no JSON schema.
+    properties, or if the grammar is not a JSON schema.
     """
     schema: dict[str, Any] = {}
     if case.grammar.text.startswith("{") and case.grammar.kind == "json":
@@ -88,19 +88,20 @@ class Recorder:
 
 
 @dataclass
-class Found:
-    """One kind of finding over all states of an engine."""
+class FaultSummary:
+    """All findings of one kind for one engine."""
 
     n_states: int = 0
     ids: set[int] = field(default_factory=set[int])
     case: Case | None = None
-    """The case that shows it after the fewest tokens; of several, that with the shortest grammar.
+    """The case that shows it after the fewest tokens; of several, the one with the shortest
+    grammar.
     """
     taken: tuple[int, ...] = ()
     shown: tuple[int, ...] = ()
-    """The ids of that one mask."""
+    """The wrong ids of the mask after the tokens `taken` of `case`."""
 
-    def take(self, case: Case, taken: Sequence[int], ids: Sequence[int]) -> None:
+    def add(self, case: Case, taken: Sequence[int], ids: Sequence[int]) -> None:
         """Count a state with these wrong ids, and keep its case if it is the smallest so far."""
         self.n_states += 1
         self.ids.update(ids)
@@ -108,10 +109,10 @@ class Found:
             self.case, self.taken, self.shown = case, tuple(taken), tuple(ids)
 
 
-def fault(key: Key, found: Found) -> Fault:
+def fault(key: Key, found: FaultSummary) -> Fault:
     """The finding for an upstream report."""
     assert found.case is not None
-    kind, text = expressed(found.case) or ("", "")
+    kind, text = portable_grammar(found.case) or ("", "")
     language = "JSON Schema" if kind == "json" else "Regular expression"
     return Fault(*key, found.case, (language, text), found.taken, found.shown)
 
@@ -121,10 +122,10 @@ def _size(case: Case, taken: Sequence[int]) -> tuple[int, int]:
     return len(taken), len(case.grammar.text)
 
 
-def smaller(
-    key: Key, found: Found, vocabulary: Vocabulary, claimed: list[bytes]
+def smaller_cases(
+    key: Key, found: FaultSummary, vocabulary: Vocabulary, claimed: list[bytes]
 ) -> Iterator[tuple[Case, tuple[int, ...]]]:
-    """Smaller (case, tokens to take first) that may show the finding; smallest first."""
+    """Smaller cases that may show the finding, as (case, tokens to take first), smallest first."""
     assert found.case is not None
     proposed: list[tuple[Case, tuple[int, ...]]] = []
     if found.case.grammar.kind == "json":

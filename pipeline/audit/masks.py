@@ -72,8 +72,8 @@ class MaskJudge:
         default_factory=dict[tuple[Language, bytes], tuple[npt.NDArray[np.uint8], bool] | None]
     )
 
-    def apart(self) -> MaskJudge:
-        """A judge with its own cache and budget, for questions that are asked once."""
+    def with_own_cache(self) -> MaskJudge:
+        """A copy with its own cache and budget, for a state that is judged only once."""
         return replace(self, spent=0.0, _legal={})
 
     def legal(self, language: Language, prefix: bytes) -> Truth | None:

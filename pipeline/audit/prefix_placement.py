@@ -39,7 +39,7 @@ class Placement:
     def encoders(self) -> Mapping[SpmPrefixScheme, SpmEncoder]:
         """Our encoder under each scheme; its tables are shared."""
         made = SpmEncoder(self.vocabulary, SpmPrefixScheme.NONE)
-        return {scheme: made.under(scheme) for scheme in SpmPrefixScheme}
+        return {scheme: made.with_scheme(scheme) for scheme in SpmPrefixScheme}
 
     @cached_property
     def marker(self) -> int:
@@ -69,7 +69,7 @@ class Placement:
         ids = {tuple(encoder.encode(text.encode())) for encoder in self.encoders.values()}
         return len(ids) > 1 and not (bos and text.startswith(bos))
 
-    def followed(self, ids: Sequence[Sequence[int]]) -> str:
+    def matching_schemes(self, ids: Sequence[Sequence[int]]) -> str:
         """The schemes that give these ids on every discriminating text, joined by `|`.
 
         `ids` has one sequence for each of `texts`. If no scheme does, it is `none of them`.

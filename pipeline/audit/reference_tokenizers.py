@@ -2,7 +2,7 @@
 
 This is a program; the pipeline never imports it. The last transformers with a slow Llama tokenizer
 (4.57.6) cannot be installed together with today's huggingface_hub, so it needs an environment of
-its own. Installed implementations answer; for the others the program reports that they are missing.
+its own. The program reports which implementations are not installed.
 
 Standard input is a request in JSON: the path of a `tokenizer.model`, its sha256, the marker token
 with its id, the texts, and conversations. The answer is one JSON line for each implementation:
@@ -53,7 +53,7 @@ def _transformers(request: dict[str, Any]) -> Iterator[tuple[str, _Encode]]:
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     transformers: Any = import_module("transformers")
     if int(transformers.__version__.split(".")[0]) != 4:
-        raise ImportError("the slow Llama tokenizer ended with transformers 4")
+        raise ImportError("transformers 4 is needed, the last version with a slow Llama tokenizer")
     name = f"transformers {transformers.__version__}"
     marker = transformers.AddedToken(request["marker"], special=True)
     added: dict[str, Any] = {"added_tokens_decoder": {request["marker_id"]: marker}}

@@ -1,4 +1,4 @@
-"""From a finding to the smallest input that shows it.
+"""Find the smallest input that shows a finding.
 
 Each cluster of findings (one builder, one mask verdict, one kind of damage) gets one reproducer.
 Small grammars are proposed, smallest first; each is compiled and its first mask is judged. The
@@ -24,7 +24,7 @@ from .walks import Walk, Walker
 _FORCED_LIMIT = 64
 """Longest lookahead of forced text, in bytes."""
 _TRIED = 8
-"""Number of wrong tokens of a kind that are tried from each end of their order."""
+"""Number of tokens tried from each end of the sorted wrong tokens of a kind."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def reproducers(walker: Walker, walks: Sequence[Walk]) -> Iterator[Reproducer]:
                 yield _smallest(walker, walk, index, finding)
 
 
-def of_wrong_tokens(walker: Walker, seen: Container[str]) -> Iterator[Reproducer]:
+def token_reproducers(walker: Walker, seen: Container[str]) -> Iterator[Reproducer]:
     """One reproducer for each kind of damage to rendered tokens that is not in `seen`.
 
     `seen` holds the kinds that walks have found. A kind that no small grammar shows is left out.
@@ -103,7 +103,7 @@ def _first_shown(walker: Walker, kind: str, tokens: set[int]) -> Reproducer | No
         shown = _judge(walker, proposals[text], ())
         if shown is None or shown.verdict not in FAULTS:
             continue
-        # Other wrong ids of the mask may be lower; the file must use one of these.
+        # The mask may have lower wrong ids of other kinds; the file must use an id of this kind.
         ids = [token for token in shown.ids if token in tokens]
         if ids and _kind(walker, replace(shown, ids=tuple(ids)), ()) == kind:
             return Reproducer(proposals[text], (), replace(shown, ids=tuple(ids)), kind)
@@ -135,7 +135,7 @@ def _judge(walker: Walker, case: Case, tokens: Sequence[int]) -> Finding | None:
         if matcher.error or not all(matcher.consume(token) for token in tokens):
             return None
         prefix = b"".join(walker.vocabulary.rendered[token] for token in tokens)
-        judge = walker.judge.apart()
+        judge = walker.judge.with_own_cache()
         return judge.judge(grammar, prefix, matcher, matcher.mask(), random.Random(0))
     finally:
         matcher.close()

@@ -1,8 +1,8 @@
 """Whether a builder's tokenization preserves the bytes of each probe, and how it changes them.
 
 The tokens must render exactly the bytes of the input (`llguidance.h`, `LlgTokenizeFn`). The same
-bytes in another split are `non_canonical`, which is no error. Every probe is tried and every class
-is reported, not only the first that fails.
+bytes in another split are `non_canonical`, which is not an error. Every probe is tried and every
+class is reported, not only the first that fails.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ..vocab.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)
-class Probed:
-    """One probe under one tokenization."""
+class ProbeResult:
+    """The result of one tokenization for one probe."""
 
     probe: bytes
     ids: tuple[int, ...]
@@ -102,7 +102,7 @@ def measure(
     canonical: Tokenize | None,
     survives: Callable[[bytes], bool],
     probe_list: list[bytes],
-) -> Iterator[Probed]:
+) -> Iterator[ProbeResult]:
     """Tokenize every probe and compare the bytes.
 
     `canonical` is the runtime's own split, None if there is none to compare with. A probe that does
@@ -111,7 +111,7 @@ def measure(
     """
     for probe in probe_list:
         if not survives(probe):
-            yield Probed(probe, (), b"", Tokenization.THROWN, ByteChange.THROWN)
+            yield ProbeResult(probe, (), b"", Tokenization.THROWN, ByteChange.THROWN)
             continue
         ids = tuple(tokenize(probe))
         known = tuple(token for token in ids if 0 <= token < vocabulary.n_tokens)
@@ -120,9 +120,11 @@ def measure(
         if got == probe and known == ids and not special:
             same = canonical is None or tuple(canonical(probe)) == ids
             verdict = Tokenization.EXACT if same else Tokenization.NON_CANONICAL
-            yield Probed(probe, ids, got, verdict, ByteChange.NONE)
+            yield ProbeResult(probe, ids, got, verdict, ByteChange.NONE)
         else:
-            yield Probed(probe, ids, got, Tokenization.INEXACT, _what(vocabulary, probe, ids, got))
+            yield ProbeResult(
+                probe, ids, got, Tokenization.INEXACT, _what(vocabulary, probe, ids, got)
+            )
 
 
 def _what(vocabulary: Vocabulary, probe: bytes, ids: tuple[int, ...], got: bytes) -> ByteChange:

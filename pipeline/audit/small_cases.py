@@ -1,6 +1,7 @@
-"""Smallest cases that may show a fault: one literal, one choice or one JSON type; also as a file.
+"""Small cases that may show a fault: one literal, one choice or one JSON type.
 
 The callers (`reproducers`, `engine_masks`) compile, walk and judge every proposed case.
+`suite_file` writes a case as a file.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ..grammars.checkers import Json, Literal, Pattern
 
 _SUITE, _ID, _PROMPT = "reproducer", "found", "Hello"
 _TAILS = [b"".join(tail) for n in range(4) for tail in product((b"\x80", b"\xa0"), repeat=n)]
-"""Possible ends of an incomplete character: every beginning is completed by one of these."""
+"""Possible ends of an incomplete character; one of these completes every beginning."""
 
 
 def pattern(source: str) -> Case:
@@ -56,7 +57,7 @@ def choice(data: bytes) -> Iterator[Case]:
 
 
 def repeated(data: bytes) -> Iterator[Case]:
-    """A text once or more. A token with fewer repetitions is then legal and hides no fault."""
+    """One or more copies of a text. So a token with fewer copies is legal and cannot hide a fault."""
     for text in _texts(data):
         yield pattern(f"({escaped(text)})+")
 
@@ -100,14 +101,14 @@ def suite_file(case: Case, tokens: Sequence[int], about: str, command: str) -> s
     grammar: dict[str, Any] = {case.grammar.kind: case.grammar.text}
     if case.grammar.kind == "json":
         grammar = {"json": yaml.safe_load(case.grammar.text)}
-    told = {
+    entry = {
         "id": case.id,
         "prompt": case.prompt,
         "grammar": grammar,
         "check": _check(case),
         "tokens": [*tokens],
     }
-    document = {"suite": _SUITE, "about": about, "cases": [told]}
+    document = {"suite": _SUITE, "about": about, "cases": [entry]}
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=96)
     return f"# {command}\n{text}"
 

@@ -1,8 +1,8 @@
 """Whether a builder allows tokens that are not plain text inside free text.
 
 A marker of a chat template must not be allowed inside a JSON string. A newline or a byte token must
-be allowed where its bytes are legal. All tokens that are not NORMAL or have no bytes are checked,
-and also padding ids beyond the vocabulary.
+be allowed where its bytes are legal. All tokens that are not NORMAL or have no bytes are checked.
+Padding ids beyond the vocabulary are checked too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..engines.protocol import Engine, Mask
 from ..engines.table import TokenTable
 from ..grammars.case import Case, Grammar
 from ..grammars.checkers import Literal
-from ..grammars.languages import kept
+from ..grammars.languages import cached_grammar
 from ..model.verdicts import SpecialVerdict
 from ..vocab.token_types import UNRENDERED, Attr, attr_name
 from ..vocab.vocabulary import Vocabulary
@@ -86,7 +86,7 @@ def _verdict(
 
 
 def _legal(judge: MaskJudge, grammar: str, prefix: bytes) -> npt.NDArray[np.bool_]:
-    found = judge.legal(kept(grammar), prefix)
+    found = judge.legal(cached_grammar(grammar), prefix)
     assert found is not None
     return found[0]
 
@@ -94,8 +94,8 @@ def _legal(judge: MaskJudge, grammar: str, prefix: bytes) -> npt.NDArray[np.bool
 def cases(vocabulary: Vocabulary, limit: int = 12) -> list[Case]:
     """Literals that begin with the spelling of a special token, to be walked as plain text.
 
-    A tokenization that parses specials gives the special id for them (field case U-15). The ids
-    on which the runtime stops come first.
+    A tokenization that parses specials encodes them as the special id (field case U-15). The ids on
+    which the runtime stops come first.
     """
     hidden = [token for token, attr in enumerate(vocabulary.attrs.tolist()) if attr & _HIDDEN]
     order = sorted(hidden, key=lambda token: (token not in vocabulary.end_ids, token))

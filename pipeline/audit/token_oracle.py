@@ -1,4 +1,4 @@
-"""The true next tokens of a vocabulary in any state of a language over bytes."""
+"""The tokens that are truly legal in any state of a language over bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Legal = npt.NDArray[np.bool_]
 
 
 class TokenOracle:
-    """The true next tokens of one vocabulary; the claims of builders have no influence.
+    """Finds the legal next tokens of one vocabulary; the claims of builders have no influence.
 
     `pieces` are the bytes that a runtime renders for each id. A token that renders nothing is never
     legal.

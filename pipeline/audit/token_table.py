@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ..engines.builders.bridge import PROBES
 from ..engines.protocol import Engine, allowed_ids
 from ..engines.table import Material, TokenTable
-from ..grammars.languages import kept
+from ..grammars.languages import cached_grammar
 from ..model.verdicts import Damage, MaskVerdict, TokenizeMode
 from ..vocab.token_types import attr_name
 from ..vocab.vocabulary import Vocabulary
@@ -64,7 +64,7 @@ def damage(true: bytes, claimed: bytes) -> Damage | None:
 
 
 def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
-    """A row for each token with wrong bytes or a wrong mark. If both are wrong, the bytes count."""
+    """A row for each token with wrong bytes or a wrong mark; if both are wrong, it names the bytes."""
     facts = zip(
         vocabulary.true_bytes, vocabulary.rendered, table.claimed, table.special, strict=True
     )
@@ -90,7 +90,8 @@ def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
 def _wrong_mark(vocabulary: Vocabulary, table: TokenTable, token: int) -> Damage | None:
     """What is wrong with a token's mark; None if it is right.
 
-    A token must be marked special if it has bytes but renders none, and else be entered as text.
+    A token must be marked special if it has bytes but renders none. Otherwise it must be entered as
+    text.
     """
     hidden = bool(vocabulary.true_bytes[token]) and not vocabulary.rendered[token]
     if hidden == table.special[token]:
@@ -151,8 +152,8 @@ COUNTS = (
 def tokenize_mode(table: TokenTable, material: Material) -> TokenizeMode:
     """Tokenize the three founding probes with the builder's own tokenization.
 
-    `greedy` if it has none. `inexact` if a probe would abort the process or is not written back to
-    the byte; else `exact`.
+    `greedy` if it has none. `inexact` if a probe would abort the process or its tokens do not
+    render its bytes; else `exact`.
     """
     if table.tokenize is None:
         return TokenizeMode.GREEDY
@@ -167,7 +168,7 @@ def tokenize_mode(table: TokenTable, material: Material) -> TokenizeMode:
 def mask_rows(
     vocabulary: Vocabulary, table: TokenTable, engine: Engine, judge: MaskJudge
 ) -> Iterator[Row]:
-    """One row of `masks` for each probe: what the first mask allows, and which of it is wrong.
+    """One row of `masks` for each probe: what the first mask allows, and which of these ids are wrong.
 
     `n_missing` counts missing legal tokens, except those that a forced token replaces. It is None
     if the oracle's budget is spent.
@@ -176,7 +177,7 @@ def mask_rows(
     for probe in MASK_PROBES:
         with closing(engine.compile(table, "lark", probe.grammar)) as matcher:
             mask = matcher.mask()
-            found = judge.judge(kept(probe.grammar), b"", matcher, mask, random.Random(0))
+            found = judge.judge(cached_grammar(probe.grammar), b"", matcher, mask, random.Random(0))
             error = matcher.error
         judged = found.verdict is not MaskVerdict.NO_ORACLE
         ids = [] if mask is None else [int(i) for i in allowed_ids(mask, vocabulary.n_tokens)]

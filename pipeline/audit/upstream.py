@@ -1,4 +1,4 @@
-"""Texts for reporting a fault upstream: a suite file that shows it, its command, and a report.
+"""Texts for reporting a fault upstream: a suite file, the command that runs it, and a report.
 
 They have the same form for faults of token tables (`reproducers`) and of engines (`engine_masks`).
 """
@@ -15,11 +15,11 @@ from ..vocab.vocabulary import Vocabulary
 from . import small_cases
 
 _SHOWN_IDS = 5
-"""Largest number of ids of a mask that a report lists."""
+"""Largest number of wrong ids that a report lists."""
 
 
 @dataclass(frozen=True)
-class Accused:
+class FaultSource:
     """A token table or an engine whose masks are wrong, over one vocabulary."""
 
     tokenizer: str
@@ -27,17 +27,17 @@ class Accused:
     claimed: Sequence[bytes]
     """Claimed bytes of each id."""
     name: str
-    """Its name in a suite file."""
-    called: str
-    """Its name in a report."""
+    """Its name in the suite file."""
+    report_name: str
+    """Its name in the report."""
     file: tuple[str, ...]
     """Parts of its file names, besides the tokenizer and the fault; empty parts are left out."""
-    named: Sequence[str]
-    """The overrides that choose the vocabulary (`Job.named`)."""
-    under: Sequence[str]
-    """The overrides that choose the table or the engine."""
+    vocabulary_overrides: Sequence[str]
+    """Overrides that select the vocabulary (`Job.named`)."""
+    overrides: Sequence[str]
+    """Overrides that select the builder or the engine."""
     versions: str
-    """The software that was run, with versions."""
+    """The software that was tested, with versions."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Told:
+class FaultTexts:
     """The texts about a fault."""
 
     true: bytes | None
@@ -75,25 +75,25 @@ class Told:
     """The text block for an upstream report."""
 
 
-def told(accused: Accused, fault: Fault) -> Told:
+def fault_texts(source: FaultSource, fault: Fault) -> FaultTexts:
     """Make all texts about a fault."""
     name = f"{fault.verdict}-{fault.kind}"
-    parts = "-".join(filter(None, (accused.tokenizer, *accused.file, name)))
+    parts = "-".join(filter(None, (source.tokenizer, *source.file, name)))
     file = f"reproducers/{rerun.file_name(parts)}.yaml"
-    command = rerun.reproducing(file, accused.named, accused.under)
-    about = f"{accused.tokenizer}, {accused.name}: mask {fault.verdict} ({fault.kind})"
-    first = [token for token in fault.ids[:1] if token < accused.vocabulary.n_tokens]
-    return Told(
-        true=accused.vocabulary.true_bytes[first[0]] if first else None,
-        claimed=accused.claimed[first[0]] if first else None,
+    command = rerun.reproduce_command(file, source.vocabulary_overrides, source.overrides)
+    about = f"{source.tokenizer}, {source.name}: mask {fault.verdict} ({fault.kind})"
+    first = [token for token in fault.ids[:1] if token < source.vocabulary.n_tokens]
+    return FaultTexts(
+        true=source.vocabulary.true_bytes[first[0]] if first else None,
+        claimed=source.claimed[first[0]] if first else None,
         file=file,
         command=command,
         suite_file=small_cases.suite_file(fault.case, [*fault.tokens, *first], about, command),
-        report=_report(accused, fault, command),
+        report=_report(source, fault, command),
     )
 
 
-_SAID = {
+_FAULT_WORDS = {
     MaskVerdict.UNSOUND: "allows tokens that leave the grammar or render nothing",
     MaskVerdict.STOP_TOO_EARLY: "allows end ids before the text is complete",
     MaskVerdict.REFUSED_BY_CONSUME: "allows tokens that are refused when they are consumed",
@@ -104,33 +104,33 @@ _SAID = {
 """The fault of a mask in words; the report lists the ids after it."""
 
 
-def _report(accused: Accused, fault: Fault, command: str) -> str:
-    vocabulary, (language, text) = accused.vocabulary, fault.grammar
+def _report(source: FaultSource, fault: Fault, command: str) -> str:
+    vocabulary, (language, text) = source.vocabulary, fault.grammar
     lines = [
-        f"{accused.called} over the vocabulary `{accused.tokenizer}` ({vocabulary.type}): "
+        f"{source.report_name} over the vocabulary `{source.tokenizer}` ({vocabulary.type}): "
         f"mask {fault.verdict} ({fault.kind}).",
         "",
         f"{language}: `{text}`",
     ]
     if fault.tokens:
-        lines.append(f"After the tokens: {', '.join(_shown(accused, t) for t in fault.tokens)}")
+        lines.append(f"After the tokens: {', '.join(_shown(source, t) for t in fault.tokens)}")
     if fault.n_allowed is None:
-        lines.append(f"The mask {_SAID[fault.verdict]} ({len(fault.ids)} in all):")
+        lines.append(f"The mask {_FAULT_WORDS[fault.verdict]} ({len(fault.ids)} in all):")
     else:
-        lines.append(f"The mask of {fault.n_allowed} tokens {_SAID[fault.verdict]}:")
-    lines += [f"- {_wrong(accused, token)}" for token in fault.ids[:_SHOWN_IDS]]
-    seen = f"{accused.versions}, vocabulary sha256 {vocabulary.hash[:16]}"
+        lines.append(f"The mask of {fault.n_allowed} tokens {_FAULT_WORDS[fault.verdict]}:")
+    lines += [f"- {_wrong(source, token)}" for token in fault.ids[:_SHOWN_IDS]]
+    seen = f"{source.versions}, vocabulary sha256 {vocabulary.hash[:16]}"
     return "\n".join([*lines, "", f"Seen with `{command}`", seen]) + "\n"
 
 
-def _wrong(accused: Accused, token: int) -> str:
+def _wrong(source: FaultSource, token: int) -> str:
     """One line on a wrong id of a mask: its true bytes, and its claimed bytes if they differ."""
-    if token >= accused.vocabulary.n_tokens:
-        return f"{token}, beyond the vocabulary of {accused.vocabulary.n_tokens}"
-    claimed = accused.claimed[token]
-    right = claimed == accused.vocabulary.true_bytes[token]
-    return _shown(accused, token) + ("" if right else f", claimed to be {claimed!r}")
+    if token >= source.vocabulary.n_tokens:
+        return f"{token}, beyond the vocabulary of {source.vocabulary.n_tokens}"
+    claimed = source.claimed[token]
+    right = claimed == source.vocabulary.true_bytes[token]
+    return _shown(source, token) + ("" if right else f", claimed to be {claimed!r}")
 
 
-def _shown(accused: Accused, token: int) -> str:
-    return f"{token} {accused.vocabulary.true_bytes[token]!r}"
+def _shown(source: FaultSource, token: int) -> str:
+    return f"{token} {source.vocabulary.true_bytes[token]!r}"

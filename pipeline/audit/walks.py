@@ -1,8 +1,8 @@
 """State walks: seeded paths through a builder's own masks, without a model.
 
-Each strategy reaches other states. `adversarial` looks for wrong tokens. `given` follows the tokens
-of a case, such as a reproducer. The others choose truly legal tokens while the mask has one: then
-the walk of a wrong table does not end at the first wrong token.
+Each strategy reaches different states. `adversarial` looks for wrong tokens. `given` follows the
+tokens of a case, such as a reproducer. The others choose truly legal tokens while the mask has one,
+so that a walk over a wrong table does not end at the first wrong token.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Walk:
     accepting: bool = False
     """Whether the byte-level grammar calls the text complete."""
     error: str | None = None
-    """Why the grammar does not compile, None if it does; such a walk has one finding and no end."""
+    """Why the grammar does not compile; None if it does. Such a walk has one finding, and `ended`
+    says nothing."""
     objection: str | None = None
     """Why the independent checker rejects the text of a finished walk; None if it accepts it."""
 
@@ -141,18 +142,18 @@ class Walker:
 
 
 def plan(
-    made_for_it: list[Case], others: list[Case], n_walks: int, seed: int
+    walk_cases: list[Case], others: list[Case], n_walks: int, seed: int
 ) -> Iterator[tuple[Case, Strategy, str]]:
     """(case, strategy, seed) of each walk, spread evenly over cases and strategies.
 
     First, every case with `tokens` is walked along them; these walks do not count in `n_walks`. Of
-    the others, two of three use the suite made for walking (`made_for_it`): its grammars leave a
+    the others, two of three use the suite made for walking (`walk_cases`): its grammars leave a
     choice at every step. The third uses `others`, where much of the text is forced.
     """
-    yield from given([*made_for_it, *others], seed)
+    yield from given_walks([*walk_cases, *others], seed)
     taken = {True: 0, False: 0}
     for i in range(n_walks):
-        pool = others if (i % 3 == 2 and others) or not made_for_it else made_for_it
+        pool = others if (i % 3 == 2 and others) or not walk_cases else walk_cases
         if not pool:
             return
         n = taken[pool is others]
@@ -162,8 +163,8 @@ def plan(
         yield case, strategy, f"{seed}/{case.suite}/{case.id}/{strategy}/{i}"
 
 
-def given(cases: Iterable[Case], seed: int) -> Iterator[tuple[Case, Strategy, str]]:
-    """The walks that cases ask for by their `tokens`."""
+def given_walks(cases: Iterable[Case], seed: int) -> Iterator[tuple[Case, Strategy, str]]:
+    """The walks along the `tokens` of cases."""
     for case in cases:
         if case.tokens:
             yield case, Strategy.GIVEN, f"{seed}/{case.suite}/{case.id}/{Strategy.GIVEN}"

@@ -118,7 +118,7 @@ class Cell:
     def prepare(self) -> None:
         """Compile the grammar, once; any thread may call it."""
         if self._matcher is None:
-            with self.clock.on(self.unit):
+            with self.clock.count(self.unit):
                 self._matcher = self.compile()
             self._compiles = self._matcher.error is None
 
@@ -134,7 +134,7 @@ class Cell:
         self.prepare()
         if not self._compiles:
             return
-        with self.clock.on(self.unit):
+        with self.clock.count(self.unit):
             mask = self.matcher.mask()
         if mask is None:
             return
@@ -153,7 +153,7 @@ class Cell:
         self.prepare()
         if len(self.steps) < len(self.first) or not self._compiles:
             return True
-        with self.clock.on(self.unit):
+        with self.clock.count(self.unit):
             return self.matcher.stopped() or bool(self.matcher.forced())
 
     def forced_token(self) -> int | None:
@@ -171,7 +171,7 @@ class Cell:
             self._met = True
             self.stop_allowed = any(view.allowed[token] for token in self.end_ids)
             if self.observe is not None:
-                with self.clock.on(self.unit):
+                with self.clock.count(self.unit):
                     self.observe(self, view.mask)
             if view.n_allowed == 0:
                 self.end = End.EMPTY_MASK
@@ -189,9 +189,9 @@ class Cell:
         else:
             origin = Origin.FORCED if view.forced == token else Origin.CHOSEN
             self.steps.append(Step(token, view.n_allowed, origin))
-        with self.clock.on(self.unit):
+        with self.clock.count(self.unit):
             self._move_on(token)
-        if self.end is None and self.clock.over(self.unit):
+        if self.end is None and self.clock.expired(self.unit):
             self.end = End.TIMEOUT
 
     def transcript(self) -> Transcript:

@@ -51,7 +51,7 @@ class InProcessCells:
         for request, transcript in self._target.generate(requests):
             for step in transcript.steps:
                 self._tokens[step.origin] += 1
-            with inputs.clock.on(request.unit):
+            with inputs.clock.count(request.unit):
                 judged = evaluate(
                     request.case,
                     transcript,

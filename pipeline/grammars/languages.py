@@ -86,7 +86,7 @@ class ByteGrammar:
 
 
 @cache
-def kept(grammar: str) -> ByteGrammar:
+def cached_grammar(grammar: str) -> ByteGrammar:
     """The byte-level grammar of a text, cached: judges need the same object for the same text."""
     return ByteGrammar(grammar)
 

@@ -23,7 +23,7 @@ A second kind has no prompts. It has grammars, each with strings it must accept 
         grammar: {lark: 'start: "hello world"'}  # or json: a JSON Schema
         accept: ["hello world"]  # text, or {hex: "ff00"} for raw bytes
         reject: ["hello", " hello world"]
-        regex: hello world  # optional: a Python regex on bytes that says the same as the grammar
+        regex: hello world  # optional: a Python regex on bytes that means the same as the grammar
 
 A fault in a file raises `SuiteError`: one paragraph that names the file, the case and the field,
 and says what is allowed. This module knows no engine, so it does not compile Lark grammars.
@@ -82,7 +82,7 @@ def load_named(name: str, folder: Path) -> Suite:
                 )
             return suite
     found = sorted({p.stem for p in folder.glob("*") if p.suffix in suite_file.SUFFIXES})
-    raise SuiteError(f"No suite {name!r} in {folder}; there is: {', '.join(found) or 'none'}.")
+    raise SuiteError(f"No suite {name!r} in {folder}; known suites: {', '.join(found) or 'none'}.")
 
 
 def load(path: Path) -> Suite:
@@ -195,7 +195,7 @@ def _strings(
             raise SuiteError(f"{fails}the same bytes as {earlier[data]}; give each string once.")
         if "regex" in raw and (check(Pattern(raw["regex"]), data) is None) != (side == "accept"):
             does = "does not match" if side == "accept" else "matches"
-            raise SuiteError(f"{fails}which {does} regex; regex must say the same as the grammar.")
+            raise SuiteError(f"{fails}which {does} regex; regex must mean the same as the grammar.")
         earlier[data] = here
         strings.append(data)
     return tuple(strings)

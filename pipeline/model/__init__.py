@@ -1,4 +1,4 @@
-"""What the whole program speaks of: verdicts, names, errors, and the registry of plug-ins.
+"""Types that every package uses: verdicts, names, errors, settings, the registry of plug-ins.
 
 Imports the standard library only; opens no file and starts no process.
 """

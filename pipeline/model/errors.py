@@ -51,9 +51,9 @@ class TablesError(PipelineError):
 
 
 class CompareError(PipelineError):
-    """Two sides cannot be compared: one is missing or incomplete, or they must agree and do not.
+    """Two sides cannot be compared: one is missing or incomplete, or they differ.
 
-    They must agree in suites, vocabulary, model and settings, unless `allow` names these.
+    They must agree in suites, vocabulary, model and settings, except for those that `allow` names.
     """
 
 

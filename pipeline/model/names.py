@@ -1,4 +1,4 @@
-"""Names that every part of the program shares: units of work, rows, the target by default."""
+"""Names that every part of the program shares: units of work, rows, the default target."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ Row = dict[str, object]
 """A row of a table, by its columns."""
 
 Unit = tuple[str, ...]
-"""A kind (`case`, `build`, `prefix`, `engine`, `audit`, `walks`, `cell`, `replay`) and the names
-that tell it apart."""
+"""A kind (`case`, `build`, `prefix`, `engine`, `audit`, `walks`, `cell`, `replay`) and the names that identify it."""
 
 IN_PROCESS = "inprocess"
-"""The target by default."""
+"""The default target."""
 SENTINEL = "sentinel"
 """The suite whose cases show whether a target enforces at all; see `datasets/sentinel.yaml`."""

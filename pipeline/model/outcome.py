@@ -21,10 +21,10 @@ class Facts:
     checker_agrees: bool = False
     """Whether the independent checker accepts the rendered bytes."""
     stop_allowed: bool = False
-    """Whether, at the end, an id was allowed on which the runtime stops."""
+    """Whether the last mask allowed an id on which the runtime stops."""
     oracle_empty: bool = False
-    """Whether the mask was empty or failed for a reason: no token of the vocabulary can come next,
-    and the text is not complete."""
+    """Whether an empty or failed mask was right: the text is not complete, and no token of the
+    vocabulary can come next."""
 
 
 _DIRECT = {

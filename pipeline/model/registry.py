@@ -1,4 +1,4 @@
-"""Registries of builders, engines, layouts, targets and pages of the report, by name.
+"""Registries of builders, engines, layouts, targets and report pages, by name.
 
 Each entry is a class in one of the packages that the registry searches. Its file is imported on
 first use. For `xgrammar_auto` the registry tries `xgrammar_auto.py`, then `xgrammar.py`, so that
@@ -25,7 +25,7 @@ class Registry(Generic[T]):
     """Instances of the classes that the files of some packages register, by name."""
 
     def __init__(self, kind: str, *packages: str) -> None:
-        """`kind` is what one of them is called; `packages` are full names of packages."""
+        """`kind` is the word for an entry in error messages; `packages` are full names of packages."""
         self._kind = kind
         self._packages = packages
         self._known: dict[str, T] = {}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 MISSING: Any = "???"
-"""OmegaConf's mark for a value that must still be given."""
+"""OmegaConf's marker for a required value."""
 
 T = TypeVar("T")
 

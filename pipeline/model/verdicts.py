@@ -49,7 +49,7 @@ class Cause(StrEnum):
     RUNTIME = "runtime"
     """The process or server that runs the model."""
     BUILDER = "builder"
-    """The token table or its tokenization, where it is not known which of the two."""
+    """The token table or its tokenization, if it is not known which of the two."""
     NONE = "none"
     """There is no fault, or none of the parts above is at fault."""
     UNKNOWN = "unknown"
@@ -228,7 +228,7 @@ class Tokenization(StrEnum):
 
     EXACT = "exact"
     NON_CANONICAL = "non_canonical"
-    """The same bytes by another split than the canonical one; no error."""
+    """The same bytes in another split than the canonical one; this is not an error."""
     INEXACT = "inexact"
     """The tokens render other bytes than the input."""
     THROWN = "thrown"
@@ -244,7 +244,7 @@ class ByteChange(StrEnum):
     NORMALISED = "normalised"
     """Another difference, such as a Unicode normal form."""
     UNKNOWN_TOKEN = "unknown_token"
-    """A part comes back as the vocabulary's unknown token, or as an id that is none of its own."""
+    """A part comes back as the vocabulary's unknown token, or as an id that it does not have."""
     SPECIAL = "special_returned"
     """A control token comes back for text."""
     INVALID_UTF8 = "invalid_utf8"
@@ -259,7 +259,7 @@ class TokenizeMode(StrEnum):
     EXACT = "exact"
     """The tokens of every probe render exactly its bytes."""
     INEXACT = "inexact"
-    """The tokens of some probe do not, and the engine does not know it."""
+    """The tokens of some probe render other bytes; the engine is not told."""
     GREEDY = "greedy"
     """The engine tokenizes by itself and forces nothing."""
 
@@ -304,7 +304,7 @@ class Split(StrEnum):
 
 
 class InstanceVerdict(StrEnum):
-    """Outcome of a text in one split, or of a whole schema of which no text was tried."""
+    """Outcome of a text in one split, or of a whole schema if no text was tried."""
 
     OK = "ok"
     VALID_REFUSED = "valid_refused"
@@ -336,7 +336,7 @@ class InstanceEnd(StrEnum):
     """Every token was taken, and the text is not complete."""
     NO_MASK = "no_mask"
     LATE = "late"
-    """The time limit of the case was over."""
+    """The case reached its time limit."""
 
 
 class Origin(StrEnum):
@@ -347,7 +347,7 @@ class Origin(StrEnum):
     FORCED = "forced"
     """The only token that the grammar and the builder's tokenization allow."""
     UNCONSTRAINED = "unconstrained"
-    """The likeliest of all: the constraint was lost before."""
+    """The likeliest of all tokens, because the constraint was already lost."""
 
 
 class Change(StrEnum):

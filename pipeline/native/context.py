@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..model.errors import LoadRefused
-from .llama import I32, VOID, Model, bind, last_words
+from .llama import I32, VOID, Model, bind, last_log_lines
 
 _decode = bind("llama_decode", I32, VOID, _c.llama_batch)
 _get_logits = bind("llama_get_logits", VOID, VOID)
@@ -54,7 +54,7 @@ class Context:
         params.no_perf = True
         self._handle: int | None = _c.llama_init_from_model(model.handle, params)  # pyright: ignore
         if not self._handle:
-            raise LoadRefused(last_words() or "llama.cpp could not make a context")
+            raise LoadRefused(last_log_lines() or "llama.cpp could not create a context")
         self._memory = _c.llama_get_memory(self._handle)  # pyright: ignore
         self.n_vocab = model.vocab.n_tokens
         self.n_batch: int = _c.llama_n_batch(self._handle)  # pyright: ignore
@@ -73,7 +73,7 @@ class Context:
         n_wanted = self._batch.fill(entries)
         code = _decode(self._handle, self._batch.struct)
         if code != 0:
-            raise RuntimeError(f"llama_decode returned {code} ({last_words()})")
+            raise RuntimeError(f"llama_decode returned {code} ({last_log_lines()})")
         if not n_wanted:
             return np.empty((0, self.n_vocab), np.float32)
         address = _get_logits(self._handle)

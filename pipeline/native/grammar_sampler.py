@@ -9,7 +9,7 @@ from typing import Any
 import llama_cpp.llama_cpp as _c
 import numpy as np
 
-from .llama import Model, last_words
+from .llama import Model, last_log_lines
 
 
 class GrammarSampler:
@@ -21,7 +21,7 @@ class GrammarSampler:
     def __init__(self, model: Model, grammar: str) -> None:
         handle = _c.llama_sampler_init_grammar(model.vocab.handle, grammar.encode(), b"root")  # pyright: ignore
         if not handle:
-            raise ValueError(last_words() or "llama.cpp could not read the grammar")
+            raise ValueError(last_log_lines() or "llama.cpp could not read the grammar")
         self._adopt(model, handle)
 
     def _adopt(self, model: Model, handle: Any) -> None:

@@ -3,7 +3,7 @@
 Imported in worker processes only. llama.cpp aborts the process on many bad inputs: ids out of
 range, a batch larger than `n_batch`, any tokenization with a vocabulary-only "none" file.
 
-Sources: `include/llama.h` and `src/llama-vocab.cpp` of the llama.cpp that llama-cpp-python carries.
+Sources: `include/llama.h` and `src/llama-vocab.cpp` of the llama.cpp in llama-cpp-python.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def start() -> None:
     _c.llama_backend_init()
 
 
-def last_words() -> str:
+def last_log_lines() -> str:
     """The last four warnings and errors that llama.cpp logged, newest last."""
     return " | ".join(line for line in list(_log_tail)[-4:] if line)
 
@@ -232,7 +232,7 @@ class Model:
         _log_tail.clear()
         self._handle: int | None = _c.llama_model_load_from_file(os.fsencode(path), params)
         if not self._handle:
-            raise LoadRefused(last_words() or "llama.cpp gave no reason")
+            raise LoadRefused(last_log_lines() or "llama.cpp gave no reason")
         self.vocab = Vocab(_c.llama_model_get_vocab(self._handle), path)  # pyright: ignore
 
     @property

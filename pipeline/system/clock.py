@@ -17,9 +17,9 @@ _GRACE = 1.0
 class Clock:
     """Counts the seconds spent on each case, and ends this process if a case exceeds `limit`.
 
-    Python code polls `over` and stops by itself. A native call cannot be stopped: if it runs more
-    than `_GRACE` seconds beyond the limit, the clock calls `give_up(key)` and ends the process.
-    `limit` is in seconds; 0 means no limit.
+    Python code polls `expired` and stops by itself. A native call cannot be stopped: if it runs
+    more than `_GRACE` seconds beyond the limit, the clock calls `give_up(key)` and ends the
+    process. `limit` is in seconds; 0 means no limit.
     """
 
     def __init__(self, limit: float, give_up: Callable[[Key], None]) -> None:
@@ -30,12 +30,12 @@ class Clock:
         if limit:
             threading.Thread(target=self._watch, daemon=True).start()
 
-    def another(self) -> Clock:
+    def restarted(self) -> Clock:
         """A new clock with the same limit, which counts its own time."""
         return Clock(self._limit, self._give_up)
 
     @contextlib.contextmanager
-    def on(self, key: Key) -> Generator[None]:
+    def count(self, key: Key) -> Generator[None]:
         """Count the time of this block for a case. Blocks of one thread must not nest."""
         begun, thread = time.monotonic(), threading.get_ident()
         self._now[thread] = key, begun
@@ -45,7 +45,7 @@ class Clock:
             del self._now[thread]
             self._spent[key] += time.monotonic() - begun
 
-    def over(self, key: Key) -> bool:
+    def expired(self, key: Key) -> bool:
         """Whether a case has used up its time limit."""
         return bool(self._limit) and self._spent[key] > self._limit
 

@@ -144,10 +144,10 @@ def _kill_at_hang_up(end: int, head: int) -> None:
         fcntl.fcntl(end, fcntl.F_SETFL, os.O_ASYNC)
 
 
-def last_words(errors: IO[bytes]) -> str:
+def last_error_lines(errors: IO[bytes]) -> str:
     """The last three lines that a process wrote to its standard error, as one sentence."""
     errors.seek(0, os.SEEK_END)
     errors.seek(max(errors.tell() - _TAIL, 0))
     text = _BUILT_AT.sub("", errors.read().decode("utf-8", "replace"))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return "Its last words: " + " | ".join(lines[-3:]) if lines else "It wrote no error."
+    return "Its last error lines: " + " | ".join(lines[-3:]) if lines else "It wrote no error."

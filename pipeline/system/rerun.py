@@ -71,13 +71,21 @@ def quoted(value: str) -> str:
     return value if re.fullmatch(r"[A-Za-z0-9_./-]+", value) else json.dumps(value)
 
 
-def reproducing(file: str, named: Sequence[str], under: Sequence[str]) -> str:
+def reproduce_command(
+    file: str, vocabulary_overrides: Sequence[str], overrides: Sequence[str]
+) -> str:
     """The command that reproduces the fault of a reproducer file.
 
-    `named`: overrides that select the vocabulary (`Job.named`); `under`: overrides that select the
-    builder or the engine.
+    `vocabulary_overrides` select the vocabulary (`Job.named`); `overrides` select the builder or
+    the engine.
     """
-    parts = ["grammar=path", f"grammar.path={quoted(file)}", "debug=reproducer", *named, *under]
+    parts = [
+        "grammar=path",
+        f"grammar.path={quoted(file)}",
+        "debug=reproducer",
+        *vocabulary_overrides,
+        *overrides,
+    ]
     return " ".join(["python -m pipeline run", *map(shlex.quote, parts)])
 
 

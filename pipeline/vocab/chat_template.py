@@ -23,7 +23,7 @@ CONVERSATIONS: dict[str, Messages] = {
         {"role": "user", "content": "Write"},
     ],
 }
-"""Conversations to test a template with. They contain every text-marker boundary of a chat."""
+"""Conversations to test a template with. They contain every kind of boundary between text and a marker."""
 
 
 class Unrenderable(Exception):

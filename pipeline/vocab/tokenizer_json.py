@@ -3,9 +3,9 @@
 With it, libraries that read a `tokenizer.json` can be tested on any GGUF. It has everything that
 determines a token table: the text of every token by id, the added and the special tokens, and a
 decoder from texts to bytes (byte-level, or U+2581 and `<0xNN>`). Merges come from the file.
-SentencePiece files have scores instead; they get every merge that their pieces allow, best score
-first. A GGUF does not contain the model's pre-tokenizer pattern. So a text may get other tokens
-than with the model's own file, but never other bytes.
+SentencePiece files have scores instead; for them every possible merge of two pieces is written,
+best score first. A GGUF does not contain the model's pre-tokenizer pattern. So a text may get other
+tokens than with the model's own file, but never other bytes.
 
 Source: the serialisation format 1.0 of the `tokenizers` package.
 """

@@ -143,7 +143,7 @@ TEXT_OR_HEX = 'it must be text, or {hex: "ff00"} for raw bytes.'
         ),
         (
             {"accept": ["a", "c"]},
-            'accept number 2: is "c", which does not match regex; regex must say the same as ',
+            'accept number 2: is "c", which does not match regex; regex must mean the same as ',
         ),
         ({"accept": ["a\n"]}, 'accept number 1: is "a\\n", which does not match regex; '),
         ({"regex": "a|b"}, 'reject number 2: is "b", which matches regex; regex must say the '),

@@ -106,7 +106,7 @@ def parted(case: dict[str, Any]) -> bool:
 
 def shortfalls(tokenizer: str, prompt: list[int], tokens: list[int]) -> list[float]:
     """The difference between the largest logit and the logit of each of these tokens, by step."""
-    file = forge.forged(vocabulary_file(tokenizer), 0, source.cache_dir())
+    file = forge.forge_model(vocabulary_file(tokenizer), 0, source.cache_dir())
     llama.start()
     ids = [*prompt, *tokens]
     first = len(prompt) - 1

@@ -325,7 +325,7 @@ def test_a_run_over_other_files_is_not_gone_on_with(tmp_path: Path, sweep: list[
 
 
 def test_two_runs_at_once_share_folder_cache_and_download(tmp_path: Path, plain: Path) -> None:
-    weights = forge.forged(plain, 0, tmp_path / "forge")
+    weights = forge.forge_model(plain, 0, tmp_path / "forge")
     repository, file = "HuggingFaceTB/none", "model.gguf"
     left = tmp_path / "cache" / "downloads" / "tmp-killed"
     left.mkdir(parents=True)

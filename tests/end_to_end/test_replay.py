@@ -19,7 +19,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from pipeline.audit.acceptance import Meter, Walked, judge, walk
+from pipeline.audit.acceptance import Meter, WalkResult, judge, walk
 from pipeline.cli import arguments as cli_arguments
 from pipeline.engines.builders import bridge
 from pipeline.grammars.case import Grammar
@@ -300,7 +300,7 @@ def test_a_wrong_end_is_the_builders_and_shows_only_at_the_end(
     grammar = Grammar("json", json.dumps(PERSON)).engine_text()
     with closing(opened.engine.compile(table, *grammar)) as matcher:
         walked = walk(matcher, ids, text, opened.vocabulary, Meter(), time.monotonic() + 60)
-    assert walked == Walked(InstanceEnd.NO_STOP, len(ids))
+    assert walked == WalkResult(InstanceEnd.NO_STOP, len(ids))
     assert judge(True, walked, by_bytes=True, by_truth=True) == (
         InstanceVerdict.NO_STOP,
         Cause.BUILDER,
@@ -318,7 +318,7 @@ def test_a_limit_and_a_late_walk_are_never_the_builders() -> None:
     for valid, end, by_bytes, by_truth in itertools.product(
         (True, False), InstanceEnd, (True, False), (True, False)
     ):
-        verdict, cause = judge(valid, Walked(end, 3), by_bytes, by_truth)
+        verdict, cause = judge(valid, WalkResult(end, 3), by_bytes, by_truth)
         if end in {InstanceEnd.NO_MASK, InstanceEnd.LATE}:
             assert cause is Cause.ENGINE
         if verdict is InstanceVerdict.VALID_REFUSED:

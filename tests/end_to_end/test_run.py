@@ -175,7 +175,7 @@ def test_real_weights_are_right_under_every_builder(tmp_path: Path) -> None:
 
 def test_tinyllama_from_a_hub(tmp_path: Path) -> None:
     """`python -m pipeline run model=tinyllama` with a local server that imitates the hub."""
-    weights = forge.forged(vocabulary_file("llama_spm"), 0, source.cache_dir())
+    weights = forge.forge_model(vocabulary_file("llama_spm"), 0, source.cache_dir())
     repository = "TheBloke/TinyLlama-1.1B-Chat-v1.0-GGUF"
     file = "tinyllama-1.1b-chat-v1.0.Q8_0.gguf"
     with serve_hub({f"{repository}/{file}": weights}) as url:

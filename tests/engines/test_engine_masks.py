@@ -18,7 +18,7 @@ import pytest
 
 from pipeline.audit import small_cases
 from pipeline.audit.engine_mask_kinds import Kinds
-from pipeline.audit.engine_masks import expressed, reordered
+from pipeline.audit.engine_masks import portable_grammar, property_orders
 from pipeline.audit.masks import FAULTS
 from pipeline.engines.libraries import engines
 from pipeline.engines.libraries.engine import ForeignEngine
@@ -184,16 +184,16 @@ def test_unknown_engine_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_a_literal_becomes_a_regular_expression_of_itself() -> None:
-    assert expressed(small_cases.literal("a.b (c)\\-")) == ("regex", r"a\.b \(c\)\\\-")
-    assert expressed(small_cases.pattern("[a-z]+")) == ("regex", "[a-z]+")
+    assert portable_grammar(small_cases.literal("a.b (c)\\-")) == ("regex", r"a\.b \(c\)\\\-")
+    assert portable_grammar(small_cases.pattern("[a-z]+")) == ("regex", "[a-z]+")
     schema = Case("engines", "x", "", Grammar("json", '{"const":1}'), Json({"const": 1}), 64)
-    assert expressed(schema) == ("json", '{"const":1}')
+    assert portable_grammar(schema) == ("json", '{"const":1}')
 
 
 def test_a_grammar_that_its_check_does_not_repeat_is_no_common_one() -> None:
     """What the check says of a text is not what every engine would be asked."""
     grammar = Grammar("lark", 'start: /[a-z]{2}/ "!"')
-    assert expressed(Case("s", "x", "", grammar, Pattern("[a-z]{2}!"), 64)) is None
+    assert portable_grammar(Case("s", "x", "", grammar, Pattern("[a-z]{2}!"), 64)) is None
 
 
 def test_a_suite_for_engines_must_be_one_that_all_know(tmp_path: Path) -> None:
@@ -269,10 +269,10 @@ def test_another_order_of_properties_is_no_fault() -> None:
     """JSON Schema says nothing of it; llguidance keeps to the schema's own."""
     text = '{"type":"object","properties":{"a":{"const":1},"b":{"const":2}},"required":["a","b"]}'
     schema = Case("engines", "x", "", Grammar("json", text), Json({}), 64)
-    [other] = reordered(schema)
+    [other] = property_orders(schema)
     assert other.match(b'{"b":2').n_legal == 6
     assert ByteGrammar(schema.grammar.engine_text()[1]).match(b'{"b":2').n_legal == 2
-    assert list(reordered(small_cases.pattern("x"))) == []
+    assert list(property_orders(small_cases.pattern("x"))) == []
 
 
 def test_an_engine_whose_process_dies_is_an_error_and_no_crash(open_vocabulary: Open) -> None:

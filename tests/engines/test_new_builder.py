@@ -134,7 +134,7 @@ def test_a_bad_day_ends_only_its_own_row(copy: Copy) -> None:
     assert said["toy_hangs"] == "no answer within 20 s"
     assert said["toy_eats"] == "toylib 1.0 needed more than 0.5 GiB of memory"
     assert said["toy_dies"].startswith("its process ended with code -6")
-    assert said["toy_short"] == "toylib 1.0 made 31999 entries of 32000 tokens"
+    assert said["toy_short"] == "toylib 1.0 made 31999 entries for 32000 tokens"
 
 
 def test_a_missing_package_names_its_extra(copy: Copy) -> None:

@@ -82,7 +82,7 @@ def test_impossible_logits_still_choose_an_allowed_token() -> None:
 
 def test_room_for_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     llama.start()
-    file = forge.forged(vocabulary_file("mistral_v1"), 0, source.cache_dir())
+    file = forge.forge_model(vocabulary_file("mistral_v1"), 0, source.cache_dir())
     with closing(llama.Model(file, vocab_only=False)) as model:
         check_room(model, monkeypatch)
 

@@ -114,7 +114,7 @@ def opened(file: Path) -> Iterator[Real]:
 @pytest.fixture(scope="module")
 def real() -> Iterator[Real]:
     """A forged model."""
-    yield from opened(forge.forged(vocabulary_file("mistral_v1"), 0, cache_dir()))
+    yield from opened(forge.forge_model(vocabulary_file("mistral_v1"), 0, cache_dir()))
 
 
 def test_llama_cpp_tells_the_same_story_alone_and_in_any_batch(real: Real) -> None:

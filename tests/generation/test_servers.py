@@ -146,7 +146,7 @@ def test_two_builds_by_their_labels_are_two_sides(section8: Finished) -> None:
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Provided]:
-    model = forge.forged(vocabulary_file("mistral_v1"), 0, source.cache_dir())
+    model = forge.forge_model(vocabulary_file("mistral_v1"), 0, source.cache_dir())
     log = tmp_path_factory.mktemp("released") / "server.log"
     with closing(
         provide(

@@ -272,9 +272,9 @@ def test_load_named(tmp_path: Path) -> None:
     write(tmp_path, a_case())
     assert load_named("some", tmp_path).cases[0].id == "one"
     for name in ("sme", "../some", "some.json", ""):
-        with pytest.raises(SuiteError, match=r"^No suite .* there is: some\.$"):
+        with pytest.raises(SuiteError, match=r"^No suite .* known suites: some\.$"):
             load_named(name, tmp_path)
-    with pytest.raises(SuiteError, match=r"there is: none\.$"):
+    with pytest.raises(SuiteError, match=r"known suites: none\.$"):
         load_named("some", tmp_path / "nowhere")
     write(tmp_path, a_case(), suite="other")
     with pytest.raises(SuiteError, match=r"suite: is 'other', but the file is named 'some'; give"):

@@ -87,7 +87,7 @@ class Detector:
     def open(name: str, stack: ExitStack) -> Detector:
         """Load a vocabulary of `conf/tokenizer`; closing the stack frees it."""
         llama.start()
-        file = forge.forged(vocabulary_file(name), 0, source.cache_dir())
+        file = forge.forge_model(vocabulary_file(name), 0, source.cache_dir())
         model = stack.enter_context(closing(llama.Model(file, vocab_only=False)))
         return Detector(name, model, file, stack)
 

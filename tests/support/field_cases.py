@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pipeline.audit import round_trip, special_tokens, token_table
-from pipeline.audit.round_trip import Probed
+from pipeline.audit.round_trip import ProbeResult
 from pipeline.engines.builders import bridge
 from pipeline.engines.llguidance import Llguidance
 from pipeline.grammars.checkers import Literal
@@ -47,7 +47,7 @@ def wrong(vocabulary: Vocabulary, claimed: Sequence[bytes]) -> dict[int, str]:
 
 def probed(
     opened: Opened, texts: Sequence[bytes], tokenize: Callable[[bytes], list[int]] | None = None
-) -> dict[bytes, Probed]:
+) -> dict[bytes, ProbeResult]:
     """The rows of the table `exactness`, by probe; uses `llama_tokenize` by default."""
     own = tokenize or bridge.raw_tokenize(opened.model.vocab)
     found = round_trip.measure(opened.vocabulary, own, None, lambda _: True, [*texts])

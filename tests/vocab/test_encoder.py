@@ -96,7 +96,7 @@ def test_any_bytes_have_llamas_ids(
 @pytest.mark.parametrize("text", SIX)
 def test_six_schemes_and_six_measured_behaviours(open_vocabulary: Open, text: str) -> None:
     made = SpmEncoder(open_vocabulary("mistral_v3").vocabulary, SpmPrefixScheme.NONE)
-    got = tuple(made.under(scheme).encode(text.encode()) for scheme in SpmPrefixScheme)
+    got = tuple(made.with_scheme(scheme).encode(text.encode()) for scheme in SpmPrefixScheme)
     assert got == SIX[text]
 
 
@@ -111,7 +111,7 @@ def test_no_space_is_left_before_the_vocabularys_own_specials(
 
 def test_empty_text_is_empty_under_every_scheme(open_vocabulary: Open) -> None:
     made = SpmEncoder(open_vocabulary("mistral_v3").vocabulary, SpmPrefixScheme.NONE)
-    assert [made.under(scheme).encode(b"") for scheme in SpmPrefixScheme] == [[]] * 6
+    assert [made.with_scheme(scheme).encode(b"") for scheme in SpmPrefixScheme] == [[]] * 6
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from pipeline.model.errors import LoadRefused
-from pipeline.vocab.files.forge import forged, tiny, vocabulary_of
+from pipeline.vocab.files.forge import forge_model, tiny, vocabulary_of
 from pipeline.vocab.files.gguf import scan
 from pipeline.vocab.files.resolve import resolve
 from pipeline.vocab.files.sentencepiece import sentencepiece_gguf
@@ -105,13 +105,13 @@ def test_tokenizer_entries_are_copied_raw(name: str, tmp_path: Path) -> None:
 
 
 def test_forged_is_cached_by_content(tmp_path: Path) -> None:
-    first = forged(vocabulary("mistral_v1"), 0, tmp_path)
+    first = forge_model(vocabulary("mistral_v1"), 0, tmp_path)
     time = first.stat().st_mtime_ns
-    assert forged(vocabulary("mistral_v1"), 0, tmp_path) == first
+    assert forge_model(vocabulary("mistral_v1"), 0, tmp_path) == first
     assert first.stat().st_mtime_ns == time
-    assert forged(first, 0, tmp_path) == first  # it carries the same vocabulary
-    assert forged(vocabulary("mistral_v1"), 1, tmp_path) != first
-    assert forged(vocabulary("mistral_v3"), 0, tmp_path) != first
+    assert forge_model(first, 0, tmp_path) == first  # it carries the same vocabulary
+    assert forge_model(vocabulary("mistral_v1"), 1, tmp_path) != first
+    assert forge_model(vocabulary("mistral_v3"), 0, tmp_path) != first
 
 
 # --- damaged files ------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_garbage_is_refused(count: int, body: bytes, said: str, tmp_path: Path) 
     path = tmp_path / "bad.gguf"
     path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, 0, count) + body)
     with pytest.raises(LoadRefused, match=said):
-        forged(path, 0, tmp_path)
+        forge_model(path, 0, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ class Session:
         if hung.is_set():
             raise SessionEnded(f"no answer within {self._outside.time_limit:g} s")
         raise SessionEnded(
-            f"its process ended with code {code}. {processes.last_words(self._errors)}"
+            f"its process ended with code {code}. {processes.last_error_lines(self._errors)}"
         )
 
     def tokenize(self, data: bytes) -> list[int]:

@@ -139,11 +139,11 @@ class Library(Package):
 
 
 def table_of(session: Session, name: str, n_tokens: int) -> TokenTable:
-    """The table of a session's claim. Raises `BuilderRefused` if it has not `n_tokens` entries."""
+    """The table of a session's claim. Raises `BuilderRefused` if it does not have `n_tokens` entries."""
     said = session.claim
     claimed = _bytes(said["claimed"])
     if len(claimed) != n_tokens:
-        raise BuilderRefused(f"{said['made_by']} made {len(claimed)} entries of {n_tokens} tokens")
+        raise BuilderRefused(f"{said['made_by']} made {len(claimed)} entries for {n_tokens} tokens")
     special = [False] * n_tokens
     for token in said["special"]:
         special[token] = True

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from ...system import processes
-from ...system.processes import last_words
+from ...system.processes import last_error_lines
 from ..protocol import Job
 
 _LONGEST_LINE = 2**28
@@ -73,7 +73,7 @@ def supervise(
             )
         if code == 0:
             return None
-        words = last_words(errors)
+        words = last_error_lines(errors)
     if hung:
         return Death(hung=True, reason=f"the worker sent nothing for {time_limit:g} s. {words}")
     died = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -14,9 +14,16 @@ from pathlib import Path
 
 from ...audit import walks
 from ...audit.engine_mask_kinds import Key, Kinds
-from ...audit.engine_masks import Found, Recorder, expressed, fault, reordered, smaller
+from ...audit.engine_masks import (
+    FaultSummary,
+    Recorder,
+    fault,
+    portable_grammar,
+    property_orders,
+    smaller_cases,
+)
 from ...audit.token_oracle import Legal
-from ...audit.upstream import Accused, told
+from ...audit.upstream import FaultSource, fault_texts
 from ...audit.walks import Walk, Walker
 from ...engines.libraries.engine import ForeignEngine
 from ...engines.protocol import Matcher
@@ -53,9 +60,9 @@ def run(session: Session, judge: Judge) -> None:
 def _plan(session: Session) -> tuple[dict[Case, Languages], list[tuple[Case, Strategy, str]]]:
     """The languages of the cases that are walked, and (case, strategy, seed) of each walk."""
     cases = known_to_all(session.job)
-    chosen = [case for case in session.languages if case.tokens and expressed(case)]
+    chosen = [case for case in session.languages if case.tokens and portable_grammar(case)]
     seed = session.job.audit.seed
-    plan = [*walks.given(chosen, seed), *walks.plan(cases, [], session.job.audit.walks, seed)]
+    plan = [*walks.given_walks(chosen, seed), *walks.plan(cases, [], session.job.audit.walks, seed)]
     return {case: Languages.of(case) for case in (*chosen, *cases)}, plan
 
 
@@ -63,7 +70,7 @@ def known_to_all(job: Job) -> list[Case]:
     """The cases for every engine. Raises `SuiteError` for a case that some do not support."""
     cases = list(suites.load(Path(job.audit.engines_suite)).cases)
     for case in cases:
-        if expressed(case) is None:
+        if portable_grammar(case) is None:
             raise SuiteError(
                 f"{job.audit.engines_suite}: case {case.id!r}: some engines cannot use it; "
                 "write a JSON Schema, or lark: 'start: /R/' with check: {regex: 'R'}."
@@ -84,8 +91,8 @@ class _Probing:
         self._session, self._masks = session, judge.masks
         self._engine, self._languages = engine, languages
         self._kinds = Kinds(session.vocabulary, engine.table.claimed)
-        self._orders = {case: list(reordered(case)) for case in languages}
-        self._found: dict[Key, Found] = {}
+        self._orders = {case: list(property_orders(case)) for case in languages}
+        self._found: dict[Key, FaultSummary] = {}
         self._recorder: Recorder | None = None
 
     def run(self, plan: list[tuple[Case, Strategy, str]]) -> None:
@@ -102,7 +109,7 @@ class _Probing:
         return self._recorder
 
     def _start(self, case: Case) -> Matcher:
-        text = expressed(case)
+        text = portable_grammar(case)
         assert text is not None
         return self._engine.compile(self._engine.table, *text)
 
@@ -117,7 +124,7 @@ class _Probing:
             if mask is not None and truth is not None:
                 order = self._in_other_order(walk.case, prefix)
                 for key, ids in self._kinds.of(walk.case, taken, mask, truth, order):
-                    self._found.setdefault(key, Found()).take(walk.case, taken, ids)
+                    self._found.setdefault(key, FaultSummary()).add(walk.case, taken, ids)
             compiled = mask is not None or step > 0  # some engines compile at the first mask
             yield _row(session, self._engine.name) | {
                 "made_by": self._engine.version,
@@ -134,7 +141,7 @@ class _Probing:
             }
             if finding.verdict is MaskVerdict.REFUSED_BY_CONSUME:
                 key = finding.verdict, MaskKind.CONSUME
-                self._found.setdefault(key, Found()).take(walk.case, taken, finding.ids)
+                self._found.setdefault(key, FaultSummary()).add(walk.case, taken, finding.ids)
 
     def _in_other_order(self, case: Case, prefix: bytes) -> Legal | None:
         """The ids that are legal after a prefix with properties in another order, or None."""
@@ -145,14 +152,14 @@ class _Probing:
                 legal = truth[0] if legal is None else legal | truth[0]
         return legal
 
-    def _minimise(self, key: Key, found: Found) -> None:
+    def _minimise(self, key: Key, found: FaultSummary) -> None:
         """Replace the walk by the smallest proposed case that shows the same kind of fault."""
         vocabulary = self._session.vocabulary
-        for case, taken in smaller(key, found, vocabulary, self._engine.table.claimed):
+        for case, taken in smaller_cases(key, found, vocabulary, self._engine.table.claimed):
             with closing(self._start(case)) as matcher:
                 mask = matcher.mask() if all(matcher.consume(token) for token in taken) else None
             prefix = b"".join(vocabulary.rendered[token] for token in taken)
-            truth = self._masks.apart().legal(Languages.of(case).grammar, prefix)
+            truth = self._masks.with_own_cache().legal(Languages.of(case).grammar, prefix)
             if mask is None or truth is None:
                 continue
             ids = dict(self._kinds.of(case, taken, mask, truth)).get(key)
@@ -162,15 +169,15 @@ class _Probing:
 
     def _findings(self) -> Iterator[Row]:
         engine, tokenizer = self._engine, self._session.job.tokenizer
-        accused = Accused(
+        source = FaultSource(
             tokenizer=tokenizer,
             vocabulary=self._session.vocabulary,
             claimed=engine.table.claimed,
             name=engine.version,
-            called=engine.version,
+            report_name=engine.version,
             file=("engine", engine.name, rerun.release(engine.version)),
-            named=self._session.job.named,
-            under=["builder=fixed", f"audit.engines=[{engine.name}]"],
+            vocabulary_overrides=self._session.job.named,
+            overrides=["builder=fixed", f"audit.engines=[{engine.name}]"],
             versions=engine.version,
         )
         for key, found in sorted(self._found.items()):
@@ -188,7 +195,7 @@ class _Probing:
                 "grammar": shown.grammar[1],
                 "tokens": list(shown.tokens),
                 "ids": list(shown.ids[:_KEPT_IDS]),
-                **asdict(told(accused, shown)),
+                **asdict(fault_texts(source, shown)),
             }
 
 

@@ -165,7 +165,7 @@ def _cases(job: Job, channel: Channel, clock: Clock) -> dict[Case, Languages]:
     for case in chosen:
         unit = ("case", case.suite, case.id)
         channel.started(*unit)
-        with clock.on(unit):
+        with clock.count(unit):
             languages = Languages.of(case)
         channel.done(*unit)
         if case.imported:
@@ -221,7 +221,7 @@ def _files(job: Job) -> tuple[str, Path]:
     tokens = _vocabulary_file(job.tokens, cache)
     if "generate" not in job.plan.stages:
         return job.tokens.sha256, tokens
-    forged = forge.forged(tokens, job.model_source.seed, cache)
+    forged = forge.forge_model(tokens, job.model_source.seed, cache)
     return provenance.file_sha256(forged), forged
 
 

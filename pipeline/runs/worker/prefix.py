@@ -131,7 +131,7 @@ def _llama(session: Session, data: bytes) -> list[int]:
 
 
 def _prefix_rows(session: Session, placement: Placement, answer: Answer) -> Iterator[Row]:
-    scheme = placement.followed(answer.ids)
+    scheme = placement.matching_schemes(answer.ids)
     for text, ids in zip(placement.texts, answer.ids, strict=True):
         yield {
             "tokenizer": session.job.tokenizer,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ...audit.acceptance import Meter, Walked, judge, walk
+from ...audit.acceptance import Meter, WalkResult, judge, walk
 from ...engines.builders import bridge
 from ...engines.protocol import Matcher
 from ...engines.table import TokenTable
@@ -55,7 +55,7 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
 
     def work() -> int:
         """Do tasks until none is left. Returns the time spent in the engine, in nanoseconds."""
-        clock, engine = session.clock.another(), 0
+        clock, engine = session.clock.restarted(), 0
         while True:
             with turn:
                 task = next(tasks, None)
@@ -134,7 +134,7 @@ class _Replayer:
             unit = ("replay", builder, self.task.collection.name, self.task.item.id)
             self.session.channel.started(*unit)
             meter = Meter()
-            with self.clock.on(unit):
+            with self.clock.count(unit):
                 rows = self._rows(builder, meter)
             engine += meter.engine
             self.session.channel.finish(
@@ -153,7 +153,7 @@ class _Replayer:
             text = self.grammar
         except SuiteError as error:
             return [self._row(builder, InstanceVerdict.UNREADABLE, Cause.NONE, reason=str(error))]
-        with meter.on():
+        with meter.engine_time():
             start = self.session.engine.compile(table, *text)
         with closing(start):
             made_of: Row = {"grammar_hash": provenance.digest(*text), "table_hash": table.hash}
@@ -167,7 +167,7 @@ class _Replayer:
             cause = Cause.ENGINE if self._true_start_fails() else Cause.BUILDER
             yield self._row(builder, InstanceVerdict.GRAMMAR_ERROR, cause, reason=start.error)
             return
-        with meter.on():
+        with meter.engine_time():
             matcher = start.clone()
             begins = matcher.mask() is not None
         meter.first = meter.engine
@@ -180,7 +180,7 @@ class _Replayer:
             yield self._row(builder, InstanceVerdict.OK, Cause.NONE)
         deadline = time.monotonic() + (self.session.job.engine.case_limit or math.inf)
         for instance, split, ids in self.spelt:
-            with meter.on():
+            with meter.engine_time():
                 matcher = start.clone()
             with closing(matcher):
                 walked = walk(matcher, ids, instance.text, self.session.vocabulary, meter, deadline)
@@ -197,18 +197,23 @@ class _Replayer:
             }
 
     def _judge(
-        self, instance: Instance, walked: Walked, ids: list[int], table: TokenTable, meter: Meter
+        self,
+        instance: Instance,
+        walked: WalkResult,
+        ids: list[int],
+        table: TokenTable,
+        meter: Meter,
     ) -> tuple[InstanceVerdict, Cause]:
         verdict, cause = judge(instance.valid, walked, by_bytes=False, by_truth=False)
         if verdict not in {InstanceVerdict.VALID_REFUSED, InstanceVerdict.INVALID_ACCEPTED}:
             return verdict, cause
-        with meter.on():
+        with meter.engine_time():
             by_bytes = self.language.match(instance.text).complete
         by_truth = by_bytes and instance.valid and self._truth_goes_on(ids, walked, table, meter)
         return judge(instance.valid, walked, by_bytes, by_truth)
 
     def _truth_goes_on(
-        self, ids: list[int], walked: Walked, table: TokenTable, meter: Meter
+        self, ids: list[int], walked: WalkResult, table: TokenTable, meter: Meter
     ) -> bool:
         """Whether the true table accepts the tokens up to the failed one, or also a failed end.
 
@@ -218,7 +223,7 @@ class _Replayer:
             return False
         taken = tuple(ids[: len(ids) if walked.step is None else walked.step + 1])
         if taken not in self.controls:
-            with meter.on(), closing(self._true_matcher()) as matcher:
+            with meter.engine_time(), closing(self._true_matcher()) as matcher:
                 good = matcher.error is None and all(matcher.consume(token) for token in taken)
                 if walked.end is InstanceEnd.NOT_ACCEPTING:
                     good = good and matcher.accepting()
@@ -232,7 +237,7 @@ class _Replayer:
         with closing(self._true_matcher()) as matcher:
             return matcher.error is not None
 
-    def _culprit(self, table: TokenTable, ids: list[int], walked: Walked, cause: Cause) -> Row:
+    def _culprit(self, table: TokenTable, ids: list[int], walked: WalkResult, cause: Cause) -> Row:
         """Columns of the first token with wrong claimed bytes, or else of the refused token."""
         if cause is not Cause.BUILDER:
             return {}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...audit import acceptance, reproducers, special_tokens, walks
 from ...audit.masks import FAULTS
-from ...audit.upstream import Accused, told
+from ...audit.upstream import FaultSource, fault_texts
 from ...audit.walks import Walk, Walker
 from ...engines.protocol import Matcher
 from ...engines.table import TokenTable
@@ -69,14 +69,14 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
 def _planned(session: Session) -> tuple[dict[Case, Languages], list[tuple[Case, Strategy, str]]]:
     """The languages of the cases that are walked, and (case, strategy, seed) of each walk."""
     asked = session.job.audit
-    made_for_it = list(suites.load(Path(asked.walks_suite)).cases)
+    walk_cases = list(suites.load(Path(asked.walks_suite)).cases)
     spelt = special_tokens.cases(session.vocabulary) if asked.walks else []
     others = [case for case in session.languages if not case.imported]
     plan = [
-        *walks.plan(made_for_it, others, asked.walks, asked.seed),
+        *walks.plan(walk_cases, others, asked.walks, asked.seed),
         *((case, Strategy.UNIFORM, case.id) for case in spelt),
     ]
-    more = {case: Languages.of(case) for case in (*made_for_it, *spelt)}
+    more = {case: Languages.of(case) for case in (*walk_cases, *spelt)}
     return session.languages | more, plan
 
 
@@ -93,20 +93,20 @@ def _reproducer_rows(
     session: Session, builder: str, walker: Walker, done: list[Walk]
 ) -> Iterator[Row]:
     tokenizer, made_by = session.job.tokenizer, walker.table.made_by
-    accused = Accused(
+    source = FaultSource(
         tokenizer=tokenizer,
         vocabulary=session.vocabulary,
         claimed=walker.table.claimed,
         name=f"builder {builder}",
-        called=f"Token table `{builder}`" + (f" ({made_by})" if made_by else ""),
+        report_name=f"Token table `{builder}`" + (f" ({made_by})" if made_by else ""),
         file=(builder, rerun.release(made_by)),
-        named=session.job.named,
-        under=[f"builder={rerun.quoted(builder)}"],
+        vocabulary_overrides=session.job.named,
+        overrides=[f"builder={rerun.quoted(builder)}"],
         versions=f"llama-cpp-python {provenance.versions()['llama-cpp-python']}, "
         f"{session.engine.version}",
     )
     met = list(reproducers.reproducers(walker, done))
-    met += reproducers.of_wrong_tokens(walker, {found.kind for found in met})
+    met += reproducers.token_reproducers(walker, {found.kind for found in met})
     for found in met:
         shown = found.fault
         yield {
@@ -119,7 +119,7 @@ def _reproducer_rows(
             "tokens": list(shown.tokens),
             "ids": list(shown.ids),
             "made_by": made_by or None,
-            **asdict(told(accused, shown)),
+            **asdict(fault_texts(source, shown)),
         }
 
 

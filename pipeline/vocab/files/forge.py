@@ -157,7 +157,7 @@ def _forge(vocabulary: KeyValues, out: Path, seed: int) -> None:
 # --- the cache ----------------------------------------------------------------------------------
 
 
-def forged(tokenizer: Path, seed: int, cache: Path) -> Path:
+def forge_model(tokenizer: Path, seed: int, cache: Path) -> Path:
     """The tiny model with the vocabulary of `tokenizer` (a GGUF), from `cache` or written there.
 
     The file name holds the sha256 of the `tokenizer.*` key-values, the seed and `_FORGE_VERSION`,

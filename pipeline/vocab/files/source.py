@@ -21,7 +21,7 @@ class Source:
     kind: str = MISSING
     """Where the file comes from: forge, own, path, package, sdist, wheel or hub."""
     path: str | None = None
-    """A file of your own, with the option `path`."""
+    """Your own file; used with the option `path`."""
     package: str | None = None
     """package: the import name; sdist, wheel: the Python package that has the file."""
     version: str | None = None
@@ -48,7 +48,7 @@ class Source:
 
 @dataclass(frozen=True)
 class TokenizerSource(Source):
-    """A tokenizer file, and what the file itself does not say."""
+    """A tokenizer file, and the facts that the file does not contain."""
 
     prefix_scheme: str = setting(AUTO, one_of=(AUTO, *SpmPrefixScheme))
     """Where SentencePiece's dummy prefix goes; auto: as the source says."""

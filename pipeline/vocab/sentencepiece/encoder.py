@@ -124,14 +124,14 @@ class SpmEncoder:
         self._cuts = Cuts(self._scores)
         self._parts = _Parts(self._merged)
 
-    def under(self, scheme: SpmPrefixScheme) -> SpmEncoder:
+    def with_scheme(self, scheme: SpmPrefixScheme) -> SpmEncoder:
         """A copy of this encoder with another scheme; both share their tables."""
         twin = copy.copy(self)
         twin._scheme = scheme
         return twin
 
     def encode(self, data: bytes) -> list[int]:
-        """The ids of a text. Raises LookupError for a byte without a token; llama.cpp dies then."""
+        """The ids of a text. Raises LookupError for a byte without a token; llama.cpp crashes there."""
         out: list[int] = []
         special_before = False
         for fragment in self._partition(data):

@@ -1,4 +1,4 @@
-"""SentencePiece's merge as in llama.cpp: the pair with the best score first, the leftmost of ties.
+"""SentencePiece's merge as in llama.cpp: best score first, leftmost of equal scores.
 
 Symbols are characters at first. A pair that spells a token can be merged; merging repeats until no
 pair can be merged. The result equals that of `llm_tokenizer_spm_session` in llama.cpp's
@@ -25,7 +25,7 @@ _TOO_LONG = 1024
 _NEVER = float("-inf")
 
 
-Story = list[tuple[float, str, str]]
+MergeHistory = list[tuple[float, str, str]]
 """For each merge in order: (its score, the first symbol after it, the last symbol after it)."""
 
 
@@ -34,12 +34,12 @@ def merge(text: str, scores: Scores) -> list[str]:
     return _over_list(text, scores)[0] if len(text) <= SHORT else _in_pieces(text, scores)
 
 
-def _over_list(text: str, scores: Scores) -> tuple[list[str], Story]:
-    """Merge a short text; returns (its tokens, the story of its two ends)."""
+def _over_list(text: str, scores: Scores) -> tuple[list[str], MergeHistory]:
+    """Merge a short text; returns (its tokens, its merges)."""
     score = scores.get
     symbols = list(text)
     pairs = [score(one + two, _NEVER) for one, two in pairwise(symbols)]
-    story: Story = []
+    history: MergeHistory = []
     while pairs:
         best = max(pairs)
         if best == _NEVER:
@@ -51,11 +51,11 @@ def _over_list(text: str, scores: Scores) -> tuple[list[str], Story]:
             pairs[at - 1] = score(symbols[at - 1] + merged, _NEVER)
         if at < len(pairs):
             pairs[at] = score(merged + symbols[at + 1], _NEVER)
-        story.append((best, symbols[0], symbols[-1]))
-    return symbols, story
+        history.append((best, symbols[0], symbols[-1]))
+    return symbols, history
 
 
-def _over_heap(text: str, scores: Scores) -> tuple[list[str], Story]:
+def _over_heap(text: str, scores: Scores) -> tuple[list[str], MergeHistory]:
     """As `_over_list`, for a text of any length; a symbol is identified by its start."""
     n, score = len(text), scores.get
     end = [*range(1, n + 1)]  # end of the symbol that starts here; 0 if merged into another
@@ -63,7 +63,7 @@ def _over_heap(text: str, scores: Scores) -> tuple[list[str], Story]:
     found = [score(text[i : i + 2], _NEVER) for i in range(n - 1)]
     heap = [(-best, i, i + 1, i + 2) for i, best in enumerate(found) if best != _NEVER]
     heapify(heap)
-    story: Story = []
+    history: MergeHistory = []
     first, last = text[0], text[-1]
     while heap:
         cost, left, middle, right = heappop(heap)
@@ -80,13 +80,13 @@ def _over_heap(text: str, scores: Scores) -> tuple[list[str], Story]:
             first = text[:right]
         elif (best := score(text[before[left] : right], _NEVER)) != _NEVER:
             heappush(heap, (-best, before[left], left, right))
-        story.append((-cost, first, last))
+        history.append((-cost, first, last))
     tokens: list[str] = []
     place = 0
     while place < n:
         tokens.append(text[place : end[place]])
         place = end[place]
-    return tokens, story
+    return tokens, history
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class _Piece:
 
     text: str
     tokens: list[str]
-    story: Story
+    history: MergeHistory
 
     def cut(self) -> int:
         """The last token boundary in the first three quarters of the window, else the first one."""
@@ -112,10 +112,10 @@ def _keep_apart(left: _Piece, right: _Piece, scores: Scores) -> bool:
     """Whether merging two neighbours together gives the same result as merging each alone.
 
     It does, unless the pair across the boundary becomes the best pair at some moment. Until then
-    each side is merged as it would be alone, and the better of the two next merges comes first (of
-    ties the left one). So this function replays both stories together.
+    each side is merged as it would be alone, and the better of the two next merges comes first (if
+    both have the same score, the left one). So this function replays both histories together.
     """
-    a, b = left.story, right.story
+    a, b = left.history, right.history
     i = j = 0
     ending, beginning = left.text[-1], right.text[0]
     while True:
@@ -139,7 +139,7 @@ def _in_pieces(text: str, scores: Scores) -> list[str]:
     pieces: dict[str, _Piece] = {}
     apart: dict[tuple[str, str], bool] = {}
 
-    def alone(part: str) -> _Piece:
+    def merge_alone(part: str) -> _Piece:
         if part not in pieces:
             way = _over_list if len(part) <= SHORT else _over_heap
             pieces[part] = _Piece(part, *way(part, scores))
@@ -147,18 +147,18 @@ def _in_pieces(text: str, scores: Scores) -> list[str]:
 
     def keep_apart(one: str, two: str) -> bool:
         if (one, two) not in apart:
-            apart[one, two] = _keep_apart(alone(one), alone(two), scores)
+            apart[one, two] = _keep_apart(merge_alone(one), merge_alone(two), scores)
         return apart[one, two]
 
     done: list[str] = []
     place = 0
     while place < len(text):
         window = text[place : place + _WINDOW]
-        piece = window if len(window) < _WINDOW else window[: alone(window).cut()]
+        piece = window if len(window) < _WINDOW else window[: merge_alone(window).cut()]
         place += len(piece)
         while done and not keep_apart(done[-1], piece):
             piece = done.pop() + piece
             if len(piece) > _TOO_LONG:
                 return _over_heap(text, scores)[0]
         done.append(piece)
-    return [token for piece in done for token in alone(piece).tokens]
+    return [token for piece in done for token in merge_alone(piece).tokens]

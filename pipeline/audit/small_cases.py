@@ -57,7 +57,7 @@ def choice(data: bytes) -> Iterator[Case]:
 
 
 def repeated(data: bytes) -> Iterator[Case]:
-    """One or more copies of a text. So a token with fewer copies is legal and cannot hide a fault."""
+    """One or more copies of a text: a token with fewer copies is legal and cannot hide a fault."""
     for text in _texts(data):
         yield pattern(f"({escaped(text)})+")
 

@@ -64,7 +64,7 @@ def damage(true: bytes, claimed: bytes) -> Damage | None:
 
 
 def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
-    """A row for each token with wrong bytes or a wrong mark; if both are wrong, it names the bytes."""
+    """A row for each token with wrong bytes or a wrong mark. `damage` names wrong bytes first."""
     facts = zip(
         vocabulary.true_bytes, vocabulary.rendered, table.claimed, table.special, strict=True
     )
@@ -168,7 +168,7 @@ def tokenize_mode(table: TokenTable, material: Material) -> TokenizeMode:
 def mask_rows(
     vocabulary: Vocabulary, table: TokenTable, engine: Engine, judge: MaskJudge
 ) -> Iterator[Row]:
-    """One row of `masks` for each probe: what the first mask allows, and which of these ids are wrong.
+    """One row of `masks` for each probe: what the first mask allows, and its wrong ids.
 
     `n_missing` counts missing legal tokens, except those that a forced token replaces. It is None
     if the oracle's budget is spent.

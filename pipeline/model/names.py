@@ -6,7 +6,8 @@ Row = dict[str, object]
 """A row of a table, by its columns."""
 
 Unit = tuple[str, ...]
-"""A kind (`case`, `build`, `prefix`, `engine`, `audit`, `walks`, `cell`, `replay`) and the names that identify it."""
+"""A kind (`case`, `build`, `prefix`, `engine`, `audit`, `walks`, `cell`, `replay`) and the names
+that identify the unit."""
 
 IN_PROCESS = "inprocess"
 """The default target."""

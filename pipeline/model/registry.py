@@ -25,7 +25,7 @@ class Registry(Generic[T]):
     """Instances of the classes that the files of some packages register, by name."""
 
     def __init__(self, kind: str, *packages: str) -> None:
-        """`kind` is the word for an entry in error messages; `packages` are full names of packages."""
+        """`kind` names an entry in error messages; `packages` are full names of packages."""
         self._kind = kind
         self._packages = packages
         self._known: dict[str, T] = {}

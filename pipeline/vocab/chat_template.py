@@ -23,7 +23,7 @@ CONVERSATIONS: dict[str, Messages] = {
         {"role": "user", "content": "Write"},
     ],
 }
-"""Conversations to test a template with. They contain every kind of boundary between text and a marker."""
+"""Conversations to test a template with; they have every kind of boundary of text and marker."""
 
 
 class Unrenderable(Exception):

@@ -1,4 +1,4 @@
-"""A grammar that does not compile is told as that; a mask that fails later is a mask's fault."""
+"""A grammar that does not compile is a `grammar_error`; a mask that fails later is a mask fault."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from support.command import pipeline
 from support.vocabularies import Opened
 
 NAMES_A_TOKEN = {"lark": 'start: <|no_such|> "a" | "b"'}
-"""Right over bytes as far as anybody can say; this vocabulary has no such token."""
+"""It cannot be judged over bytes, and this vocabulary has no such token."""
 
 
 def test_nothing_is_said_of_a_grammar_that_does_not_compile(tmp_path: Path) -> None:
@@ -44,7 +44,9 @@ def test_nothing_is_said_of_a_grammar_that_does_not_compile(tmp_path: Path) -> N
         assert walks[column].null_count() == walks.height > 0, column
     assert all("no_such" in reason for reason in walks["reason"])
     rows = done.table("strings")
-    assert set(rows["verdict"]) == {InstanceVerdict.GRAMMAR_ERROR}, "refused, or right to refuse"
+    assert set(rows["verdict"]) == {InstanceVerdict.GRAMMAR_ERROR}, (
+        "also for a text that must be rejected"
+    )
     assert set(rows["cause"]) == {Cause.GRAMMAR}
     assert set(rows["wanted"]) == {True, False}
     assert rows["accepted"].null_count() == rows["failed_at"].null_count() == rows.height
@@ -54,7 +56,7 @@ def test_nothing_is_said_of_a_grammar_that_does_not_compile(tmp_path: Path) -> N
 
 
 class FailsAt:
-    """A matcher whose masks fail from a step on."""
+    """A matcher whose masks fail from some step on."""
 
     def __init__(self, inner: Matcher, step: int) -> None:
         self._inner, self._step, self._asked, self.error = inner, step, 0, cast(str | None, None)
@@ -74,7 +76,7 @@ class FailsAt:
 def test_an_engine_that_gave_masks_has_compiled(
     open_vocabulary: Callable[[str], Opened], step: int
 ) -> None:
-    """Some engines compile at their first mask; a failure after that is no error of the grammar."""
+    """Some engines compile at their first mask; a later failure is not a grammar error."""
     opened = open_vocabulary("mistral_v1")
     material = Material(opened.vocabulary, opened.model.vocab, lambda _: True)
     table = builders.get("fixed").build(material)

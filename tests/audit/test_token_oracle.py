@@ -1,4 +1,4 @@
-"""The byte oracle: the sorted, pruned walk finds exactly the tokens that brute force finds."""
+"""The byte oracle: the pruned search finds exactly the tokens that brute force finds."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ def test_tokens_that_share_a_refused_beginning_are_tried_once() -> None:
 
 
 def test_ids_of_the_same_bytes_are_both_legal() -> None:
-    """A map keyed by text would keep one of them (U-05)."""
+    """A dict with texts as keys would keep only one of them (U-05)."""
     pieces = [b"yes", b"no", b"yes", b"y", b"x", b"y"]
     assert legal(COMPILED["choice"], pieces) == [0, 1, 2, 3, 5]
 
 
 def test_empty_pieces_are_never_legal() -> None:
-    """Otherwise they would be allowed in every state, endlessly (U-31)."""
+    """Otherwise they would be allowed in every state (U-31)."""
     assert legal(COMPILED["anything"], [b"", b"a", b""]) == [1]
     assert legal(COMPILED["anything"], []) == []
 
@@ -179,7 +179,7 @@ def test_match_tells_complete_from_prefix_from_invalid(
     found = COMPILED[name].match(text)
     assert (found.n_legal, found.complete) == (n_legal, complete)
     again = COMPILED[name].match(text)
-    assert again == found, "a grammar's start is not used up"
+    assert again == found, "the start state is not modified"
 
 
 @steady

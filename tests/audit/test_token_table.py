@@ -118,7 +118,7 @@ def test_the_founding_figure_counts_emptied_tokens_too(open_vocabulary: Open) ->
 @steady
 @given(st.lists(st.tuples(st.integers(3, 31999), TEXTS), max_size=8, unique_by=lambda p: p[0]))
 def test_every_wrong_claim_has_its_row(known: Opened, changes: list[tuple[int, bytes]]) -> None:
-    """A token is identified by its id: each id with a wrong claim has a row of its own."""
+    """A token is identified by its id: each id with a wrong claim has its own row."""
     table = known.table("fixed")
     claimed = [*table.claimed]
     for token, claim in changes:

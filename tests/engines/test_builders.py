@@ -1,4 +1,4 @@
-"""Every builder keeps the laws, and the laws catch every builder that is broken on purpose."""
+"""Every builder obeys the laws, and the laws catch every builder that is broken on purpose."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BUILDERS = [
     for name in NAMES
     if name not in {"__init__", "bridge"} and not isinstance(builders.get(name), Foreign)
 ]
-"""Our own; those of released packages are in `test_foreign`."""
+"""Our own builders; `test_libraries` tests those of released packages."""
 VOCABULARIES = ["llama_spm", "llama_bpe", "bert_bge"]
 
 DETOKENIZED = {
@@ -42,13 +42,13 @@ DETOKENIZED = {
 RECORDED: dict[str, dict[str, dict[str, int]]] = dict.fromkeys(
     ("unfixed", "attr_special", "tokenize_fixed"), DETOKENIZED
 )
-"""Builders that are wrong, and how."""
+"""Wrong builders: the number of wrong tokens by kind, for each vocabulary."""
 
 PARSED = {"unfixed", "attr_special", "bytes_fixed"}
 """Builders whose tokenization is `llama_tokenize`, exact or not (defect B)."""
 
 REJECTED = {"special_prefix", "prefix_strip", "no_special_prefix"}
-"""Builders of remedies that do not mend it everywhere (`test_remedies` says where not)."""
+"""Rejected remedies, which do not work everywhere (`test_remedies` shows where)."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def subject(open_vocabulary: Open) -> Callable[[str, str], Subject]:
 
 
 def test_every_builder_is_registered_and_configured() -> None:
-    """Law 5: one file, registered by its name, and its config."""
+    """Law 5: a builder is one file, registered by its name, with one config file."""
     assert len(BUILDERS) >= 5
     for name in NAMES:
         if name in {"__init__", "bridge"}:
@@ -125,7 +125,7 @@ def test_probes_decide_the_mode(
 
 
 def test_probe_that_does_not_survive_counts_as_inexact(open_vocabulary: Open) -> None:
-    """Tried in a process of its own; here the answer is given."""
+    """Normally a separate process tests this; here the answer is given."""
 
     def survives(data: bytes) -> bool:
         return data != b"a b"
@@ -174,7 +174,7 @@ def test_broken_builder_is_caught(
     vocabulary: str,
     law: str,
 ) -> None:
-    """The named law raises, with a text that says what is wrong."""
+    """The named law raises with a message."""
     opened = open_vocabulary(vocabulary)
     broken = Subject(spoilt.Broken(spoil), opened.material, opened.engine)
     [caught] = [one for one in laws.LAWS if one.__name__ == law]
@@ -187,7 +187,7 @@ def test_broken_builder_is_caught(
 def test_the_laws_find_nothing_in_fixed_and_bytes_in_unfixed(
     open_vocabulary: Open, vocabulary: str
 ) -> None:
-    """Without its record, `unfixed` is a broken builder like any other."""
+    """Without its recorded faults, `unfixed` fails like any broken builder."""
     opened = open_vocabulary(vocabulary)
     assert laws.broken(Subject(builders.get("fixed"), opened.material, opened.engine)) == set()
     unfixed = laws.broken(Subject(builders.get("unfixed"), opened.material, opened.engine))
@@ -206,7 +206,7 @@ def test_builder_that_changes_from_one_time_to_the_next_is_caught(open_vocabular
 
 
 def test_tables_of_one_hash_that_tokenize_differently_are_caught(open_vocabulary: Open) -> None:
-    """Native tokenizers are built once per hash: the second builder would run the first's."""
+    """Native tokenizers are cached by hash: the second builder would get the first one's."""
     table = open_vocabulary("llama_bpe").table("fixed")
 
     def tokenize(data: bytes) -> list[int]:
@@ -242,13 +242,13 @@ def test_special_texts_have_one_byte_less_for_their_marker() -> None:
 
 
 def test_ordinary_piece_of_1024_bytes_is_taken_as_the_bridge_takes_it() -> None:
-    """`llama_detokenize(…, dp, 1024, false, false)` has room for it; nothing more is asked."""
+    """`llama_detokenize(…, dp, 1024, false, false)` has room for exactly 1024 bytes."""
     long = b"x" * PIECE_LIMIT
     assert bridge.entries([long], [long]) == ([long], [False])
 
 
 def test_long_piece_ends_only_that_builders_part(open_vocabulary: Open) -> None:
-    """Every builder with the bridge's buffer refuses; the reason is a sentence."""
+    """Every builder that copies the bridge's buffer refuses, with a reason."""
     opened = open_vocabulary("llama_spm")
     vocabulary = opened.vocabulary
     long = [*vocabulary.true_bytes[:-1], b"x" * 2000]
@@ -276,7 +276,7 @@ class LongVocab:
     ],
 )
 def test_long_detokenized_piece_is_refused(open_vocabulary: Open, builder: str) -> None:
-    """All of them are the bridge's loop, and the bridge's loop has 1024 bytes a token."""
+    """All of them use the bridge's loop, whose buffer has 1024 bytes per token."""
     opened = open_vocabulary("llama_spm")
     two = replace(opened.vocabulary, attrs=opened.vocabulary.attrs[-2:])
     material = Material(two, LongVocab(), lambda _: True)  # type: ignore[arg-type]
@@ -285,7 +285,7 @@ def test_long_detokenized_piece_is_refused(open_vocabulary: Open, builder: str) 
 
 
 def test_engine_refuses_a_table_it_cannot_hold() -> None:
-    """llguidance checks the end id against the table; its words become the reason."""
+    """llguidance checks the end id against the table; its message becomes the reason."""
     with pytest.raises(BuilderRefused):
         Tokenizer([b"a", b"b"], eos=7, tokenize=None)
 

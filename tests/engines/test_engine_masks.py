@@ -1,7 +1,7 @@
-"""Released engines' own masks: what each is known to let in or to lose, and the probe itself.
+"""Released engines' own masks: known wrong and missing tokens, and the code that finds them.
 
-The walks of `phi3` meet field cases U-05 (several ids of one text), U-23 (padding) and U-31 (empty
-tokens); GBNF, which reads pieces, is the control.
+The walks of `phi3` cover field cases U-05 (several ids of one text), U-23 (padding) and U-31 (empty
+tokens); GBNF, which uses pieces, is the control.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def probed(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 def finding(probed: Finished, engine: str, verdict: str, kind: str) -> dict[str, Any]:
-    """The one row; skipped where the engine's package is not installed."""
+    """The one row; skips the test if the engine's package is not installed."""
     if engine not in present(engines.get, engine):
         pytest.skip(f"needs: pip install 'byte-exact[{engines.get(engine).extra}]'")
     rows = probed.table("engine_findings").filter(engine=engine, verdict=verdict, kind=kind)
@@ -96,7 +96,7 @@ def test_every_engine_was_walked(probed: Finished) -> None:
 
 
 def test_findings_are_shown_and_written_out(probed: Finished) -> None:
-    """The console names the kinds; each has the text of a report."""
+    """The console names the kinds; each has a report text."""
     assert "Engines' own masks" in probed.out
     [shown] = [line for line in probed.out.splitlines() if "llama-cpp-python 0" in line]
     assert "unsound/special" in shown
@@ -112,7 +112,7 @@ def test_findings_are_shown_and_written_out(probed: Finished) -> None:
 def test_every_kind_of_finding_shows_when_its_command_is_run(
     probed: Finished, tmp_path: Path
 ) -> None:
-    """One engine for each kind, along the tokens of the file, which is clean under fixed."""
+    """One engine for each kind, walked along the tokens of its file; `fixed` has no fault there."""
     rows = probed.table("engine_findings").unique(["verdict", "kind"], maintain_order=True)
     assert rows.height >= 6
     for number, row in enumerate(rows.iter_rows(named=True)):
@@ -131,16 +131,16 @@ def test_every_kind_of_finding_shows_when_its_command_is_run(
 
 @pytest.mark.parametrize("engine", ["xgrammar", "outlines", "gbnf"])
 def test_special_tokens_are_allowed_in_free_text(probed: Finished, engine: str) -> None:
-    """U-17: what the runtime renders as nothing is let in by its text."""
+    """U-17: tokens that the runtime does not render are allowed by their text."""
     row = finding(probed, engine, "unsound", "special")
     assert 1 in row["ids"], "<s>"
     assert "b'<s>'" in row["report"]
 
 
 def test_empty_tokens_are_allowed_at_every_step(probed: Finished) -> None:
-    """U-31: lm-format-enforcer hangs an empty text at the root of its tree, always allowed.
+    """U-31: lm-format-enforcer puts empty tokens at the root of its tree, so it always allows them.
 
-    Empty to it are the control tokens, and two of them are ids on which the runtime stops.
+    It treats control tokens as empty; on two of them the runtime stops.
     """
     row = finding(probed, "lmfe", "unsound", "special")
     judged = probed.table("engines").filter(engine="lmfe", verdict="unsound").height
@@ -150,26 +150,26 @@ def test_empty_tokens_are_allowed_at_every_step(probed: Finished) -> None:
 
 
 def test_all_but_one_id_of_a_text_are_lost(probed: Finished) -> None:
-    """U-05: outlines keys its vocabulary by text."""
+    """U-05: the vocabulary of outlines is a dict with texts as keys."""
     row = finding(probed, "outlines", "incomplete", "duplicate")
     assert row["n_ids"] > 90
     assert "claimed to be b''" in row["report"]
 
 
 def test_outlines_core_loses_tokens_where_the_text_could_end(probed: Finished) -> None:
-    """After a text that may end, it keeps only tokens after which the text may end again."""
+    """If the text may end here, it allows only tokens after which the text may end again."""
     row = finding(probed, "outlines_core", "incomplete", "other")
     assert (row["grammar"], row["tokens"]) == ("(ab)*", [])
     assert "b'a'" in row["report"]
 
 
 def test_control_engine_loses_the_byte_zero_alone(probed: Finished) -> None:
-    """GBNF refuses every piece that begins with it, whatever the grammar."""
+    """GBNF refuses every piece that begins with byte 0, under any grammar."""
     assert finding(probed, "gbnf", "incomplete", "other")["ids"] == [3]
 
 
 def test_no_engine_allows_padding_or_lacks_long_tokens(probed: Finished) -> None:
-    """U-23, and tokens over 32 bytes: looked for, and in these releases not found."""
+    """These releases do not have U-23, nor a fault of tokens over 32 bytes."""
     kinds = set(probed.table("engine_findings")["kind"])
     assert not kinds & {"padding", "long"}
 
@@ -180,7 +180,7 @@ def test_unknown_engine_is_a_usage_error(tmp_path: Path) -> None:
     assert "Unknown engine 'xgramar'; choose from gbnf, lmfe" in done.err
 
 
-# --- the probe ------------------------------------------------------------------------------------
+# --- finding and classifying faults --------------------------------------------------------------
 
 
 def test_a_literal_becomes_a_regular_expression_of_itself() -> None:
@@ -191,7 +191,7 @@ def test_a_literal_becomes_a_regular_expression_of_itself() -> None:
 
 
 def test_a_grammar_that_its_check_does_not_repeat_is_no_common_one() -> None:
-    """What the check says of a text is not what every engine would be asked."""
+    """The check's pattern is not used for engines if the grammar is written differently."""
     grammar = Grammar("lark", 'start: /[a-z]{2}/ "!"')
     assert portable_grammar(Case("s", "x", "", grammar, Pattern("[a-z]{2}!"), 64)) is None
 
@@ -207,7 +207,7 @@ def test_a_suite_for_engines_must_be_one_that_all_know(tmp_path: Path) -> None:
 
 
 def test_each_kind_of_fault_is_told(open_vocabulary: Open) -> None:
-    """A mask made wrong on purpose: padding, special, empty, duplicate, long, newline, end."""
+    """A mask with deliberate faults: padding, special, empty, duplicate, long, newline, end."""
     vocabulary = open_vocabulary("llama_spm").vocabulary
     true = [*vocabulary.true_bytes]
     true[500], true[501], true[502] = b"", b"x" * 40, b"y\n"
@@ -261,12 +261,12 @@ def test_where_json_leaves_a_choice_the_kind_says_so(
     assert dict(found) == {(MaskVerdict.UNSOUND, kind): [1]}
     elsewhere = Kinds(three, [*true[:2], b"?"]).of(schema, [2], mask, nothing)
     assert dict(elsewhere) == {(MaskVerdict.UNSOUND, "drifted"): [1]}, (
-        "the engine read another text"
+        "the engine's state differs from the text"
     )
 
 
 def test_another_order_of_properties_is_no_fault() -> None:
-    """JSON Schema says nothing of it; llguidance keeps to the schema's own."""
+    """JSON Schema does not define an order; llguidance uses the order of the schema."""
     text = '{"type":"object","properties":{"a":{"const":1},"b":{"const":2}},"required":["a","b"]}'
     schema = Case("engines", "x", "", Grammar("json", text), Json({}), 64)
     [other] = property_orders(schema)
@@ -289,9 +289,9 @@ def test_an_engine_whose_process_dies_is_an_error_and_no_crash(open_vocabulary: 
 
 
 def test_a_file_that_is_gone_is_no_refusal_of_a_library(tmp_path: Path) -> None:
-    """A cache emptied in mid-run: GBNF was said to have refused a vocabulary that it never saw.
+    """If the cache is emptied during a run, the worker ends and the next one makes the file again.
 
-    The worker ends of it, and the next one makes the file anew.
+    Once this was reported as GBNF refusing a vocabulary that it had never read.
     """
     file = tiny_spm(tmp_path / "plain.gguf", byte_tokens=True)
     with closing(llama.Model(file, vocab_only=True)) as model:

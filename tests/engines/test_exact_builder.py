@@ -1,4 +1,4 @@
-"""`exact` gives SentencePiece its forcing back: canonical forced tokens, and every mask exact."""
+"""`exact` restores forcing on SentencePiece: canonical forced tokens, and only exact masks."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def test_hello_world_allows_the_one_canonical_token(open_vocabulary: Open, name:
 @pytest.mark.parametrize("literal", LITERALS)
 @pytest.mark.parametrize("name", ["llama_spm", "mistral_v3", "phi3"])
 def test_forced_tokens_are_the_text(open_vocabulary: Open, name: str, literal: str) -> None:
-    """Specials and U+2581 spelt out in a literal among them, which `llama_tokenize` changes."""
+    """Also for literals with spelled-out specials and U+2581, which `llama_tokenize` changes."""
     opened = open_vocabulary(name)
     _, forced = first_mask(opened, "exact", literal)
     ids = [token for token in forced if token not in opened.vocabulary.end_ids]
     spelt = b"".join(opened.vocabulary.rendered[token] for token in ids)
-    assert spelt, "something is forced"
+    assert spelt, "at least one token is forced"
     assert literal.encode().startswith(spelt)
 
 
 @pytest.mark.parametrize("name", ["llama_spm", "mistral_v1", "phi3", "llama_bpe", "gemma4"])
 def test_every_probe_of_exactness_is_exact(open_vocabulary: Open, name: str) -> None:
-    """On byte-level BPE too, where `fixed` gets specials that are spelt out wrong."""
+    """Also on byte-level BPE, where `fixed` fails on spelled-out specials."""
     opened = open_vocabulary(name)
     table = opened.table("exact")
     assert table.tokenize is not None
@@ -84,7 +84,7 @@ def test_what_cannot_be_exact_says_why(open_vocabulary: Open, name: str, why: st
 
 @pytest.fixture(scope="module", params=["llama_spm", "mistral_v1"])
 def judged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """All suites under `fixed` and `exact`, every mask of generation and of some walks judged."""
+    """A run of all suites under `fixed` and `exact`, which judges every mask."""
     options = ("builder=[fixed,exact]", "engine.oracle=every", "audit.walks=3")
     results = tmp_path_factory.mktemp("exact")
     run = pipeline(
@@ -121,7 +121,7 @@ def test_what_greedy_loses_is_measured(judged: Finished) -> None:
 
 
 def test_a_wholly_forced_text_is_canonical(judged: Finished, open_vocabulary: Open) -> None:
-    """The token stream of a literal is the one a model was trained on."""
+    """The tokens of a literal are those that the model was trained on."""
     cells = judged.table("cells").filter(builder="exact", suite="forced_literal")
     assert cells["n_non_canonical"].sum() == 0
     greedy = judged.table("cells").filter(builder="fixed", suite="forced_literal")

@@ -1,4 +1,4 @@
-"""Builders from released packages: what each is known to get wrong, and how a bad one ends."""
+"""Builders from released packages: their known faults."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WRONG: list[tuple[str, str, int | str]] = [
     ("xgrammar_byte_level", "llama_spm", 17559),
     ("xgrammar_auto", "llama_bpe", 0),
 ]
-"""How many of the tokens that a runtime renders a builder enters with other bytes; or its words."""
+"""(builder, vocabulary, number of rendered tokens with wrong bytes, or a pattern of its error)."""
 
 HIDDEN_AS_TEXT = "control_tokens_are_special"
 BYTES = "claims_the_true_bytes"
@@ -58,11 +58,11 @@ BROKEN: dict[str, tuple[set[str], dict[str, int]]] = {
     "outlines_core": (set(), {}),
     "xgrammar": ({HIDDEN_AS_TEXT}, {}),
 }
-"""The laws a builder breaks on llama_spm, and what is wrong with its bytes."""
+"""Builder → (the laws that it breaks on llama_spm, its wrong tokens by kind)."""
 
 
 def installed(name: str) -> Foreign:
-    """The builder; the test is skipped where its package is not installed."""
+    """The builder; skips the test if its package is not installed."""
     builder = builders.get(name)
     assert isinstance(builder, Foreign)
     try:
@@ -100,10 +100,10 @@ def test_wrong_tokens(
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_laws(open_vocabulary: Open, build: Build, name: str) -> None:
-    """Every law is kept but those named, and the bytes are wrong in no other way."""
+    """The builder breaks exactly the named laws and has exactly these wrong tokens."""
     opened, (broken, damage) = open_vocabulary("llama_spm"), BROKEN[name]
     subject = Subject(installed(name), opened.material, opened.engine)
-    subject.__dict__["table"] = build(name, "llama_spm")  # a law builds it once more
+    subject.__dict__["table"] = build(name, "llama_spm")  # without this it would be built again
     assert laws.broken(subject) == broken
     pairs = zip(opened.vocabulary.true_bytes, subject.table.claimed, strict=True)
     assert Counter(kind for kind in (laws.damage(*pair) for pair in pairs) if kind) == damage
@@ -121,7 +121,7 @@ def test_tokens_of_one_text_lose_all_but_the_last(open_vocabulary: Open, build: 
 
 
 def test_half_characters_become_one_replacement_character(build: Build) -> None:
-    """U-03, U-04: lm-format-enforcer enters U+FFFD for what is no UTF-8 by itself."""
+    """U-03, U-04: lm-format-enforcer enters U+FFFD for bytes that are not UTF-8 alone."""
     claimed = build("lmfe", "llama_spm").claimed
     assert {claimed[3 + byte] for byte in range(0x80, 0x100)} == {"\ufffd".encode()}
 
@@ -141,7 +141,7 @@ def test_a_library_tokenizes_across_the_process(open_vocabulary: Open, build: Bu
 def test_a_derived_tokenizer_json_tokenizes_as_llama_cpp_does(
     open_vocabulary: Open, build: Build, vocabulary: str
 ) -> None:
-    """SentencePiece's merges by score included; the space in front is left to the caller."""
+    """Also for SentencePiece's merges by score; the caller adds the leading space."""
     opened = open_vocabulary(vocabulary)
     tokenize = build("llguidance_hf", vocabulary).tokenize
     assert tokenize is not None
@@ -152,7 +152,7 @@ def test_a_derived_tokenizer_json_tokenizes_as_llama_cpp_does(
 
 
 def test_the_models_own_tokenizer_json_is_read(open_vocabulary: Open, tmp_path: Path) -> None:
-    """Here the derived file, with one token spelt otherwise: the table has that spelling."""
+    """A derived file with the text of one token changed: the table has the changed text."""
     material = open_vocabulary("llama_spm").material
     vocabulary = material.vocabulary
     text = tokenizer_json.derive(

@@ -1,7 +1,7 @@
 """A library's author adds a builder as CONTRIBUTING says, in a copy of the project.
 
-The toy library has two releases, the first with a fault; its siblings do what libraries do on a
-bad day. The project is run for real, from the copy.
+The toy library has two releases; the first has a fault. Other toy builders fail in various ways.
+The tests run the command in the copy.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ BODIES = {
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of the project with the toy's files, and two environments beside it."""
+    """A copy of the project with the toy builders, and the toy library's releases beside it."""
 
     root: Path
 
@@ -72,7 +72,7 @@ class Copy:
         return self.root / f"toylib-{version}"
 
     def audit(self, name: str, *arguments: str, code: int = 0) -> tuple[pl.DataFrame, str]:
-        """Run the audit in the copy, where toylib 1.0 is installed; its `tokenizers` and stderr."""
+        """Run the audit in the copy with toylib 1.0 installed; returns (`tokenizers`, stderr)."""
         quiet = ("audit.walks=0", "audit.strings_suite=null", "tokenizer=llama_spm")
         done = subprocess.run(
             [sys.executable, "-m", "pipeline", "audit", *quiet, *arguments, f"run.name={name}"],
@@ -111,7 +111,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
 
 
 def test_one_file_and_one_config_make_a_row(copy: Copy) -> None:
-    """What a library prints is no message; its one wrong token is found."""
+    """The library's prints do not disturb the protocol; its one wrong token is found."""
     found, _ = copy.audit("one", "builder=toy")
     row = found.row(0, named=True)
     assert (row["builder"], row["status"], row["made_by"]) == ("toy", "ok", "toylib 1.0")
@@ -119,7 +119,9 @@ def test_one_file_and_one_config_make_a_row(copy: Copy) -> None:
 
 
 def test_a_bad_day_ends_only_its_own_row(copy: Copy) -> None:
-    """Raised, hung, too hungry, dead, too short: each refused in its own words; `fixed` goes on."""
+    """An exception, a hang, too much memory, a crash, a short table: each has its own reason.
+
+    `fixed` is not affected."""
     found, _ = copy.audit(
         "bad",
         "builder=[toy_raises,toy_hangs,toy_eats,toy_dies,toy_short,fixed]",
@@ -146,7 +148,7 @@ def test_a_missing_package_names_its_extra(copy: Copy) -> None:
 
 
 def test_two_releases_are_two_rows(copy: Copy) -> None:
-    """The other environment has the library alone: neither llama.cpp nor numpy."""
+    """The other environment has only the library: neither llama.cpp nor numpy."""
     environment = copy.root / "other"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     [site] = environment.glob("lib/python*/site-packages")

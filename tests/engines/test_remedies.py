@@ -17,7 +17,7 @@ Open = Callable[[str], Opened]
 
 
 def back(opened: Opened, builder: str, data: bytes) -> bytes:
-    """What a builder's tokenization makes of some bytes, as rendered."""
+    """The rendered bytes of a builder's tokens for some bytes."""
     table = opened.table(builder)
     assert table.tokenize is not None
     return b"".join(opened.vocabulary.rendered[token] for token in table.tokenize(data))
@@ -25,7 +25,7 @@ def back(opened: Opened, builder: str, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("data", [b"The", b"a b", b"1\n2"])
 def test_special_prefix_does_not_help(open_vocabulary: Open, data: bytes) -> None:
-    """A special token re-arms the space: each founding probe comes back with one in front."""
+    """After a special token the space is added again: each founding probe gets a leading space."""
     assert back(open_vocabulary("llama_spm"), "special_prefix", data) == b" " + data
 
 
@@ -45,7 +45,7 @@ def test_prefix_strip_looks_right_on_spm(open_vocabulary: Open) -> None:
 def test_prefix_strip_loses_a_newline_where_pieces_span_it(
     open_vocabulary: Open, data: bytes
 ) -> None:
-    """Gemma's pieces of several newlines: the sentinel and the text become one token."""
+    """Gemma has tokens of several newlines: the added newline and the text become one token."""
     assert len(back(open_vocabulary("gemma4"), "prefix_strip", data)) < len(data)
 
 
@@ -68,7 +68,7 @@ def test_no_special_prefix_mends_plain_text_only(open_vocabulary: Open) -> None:
 
 
 def test_no_special_prefix_changes_nearly_every_other_caller(open_vocabulary: Open) -> None:
-    """The blast radius: texts that a caller with `add_special=false` gets other ids for."""
+    """Most texts get different ids for every caller with `add_special=false`."""
     opened = open_vocabulary("mistral_v1")
     vocabulary = opened.vocabulary
     texts = [text for text in strings(vocabulary, 300, seed=2) if text]

@@ -1,4 +1,4 @@
-"""The engine-free oracle means what `re.fullmatch` on bytes means, beginning by beginning."""
+"""The engine-free oracle agrees with `re.fullmatch` on bytes, for every prefix."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_same_texts_as_re(pattern: bytes) -> None:
 
 
 def test_counted_repetition_that_backtracking_engines_die_of() -> None:
-    """`( ?[a-z.,!?]){20,40}` costs a backtracking matcher minutes; here it is linear."""
+    """`( ?[a-z.,!?]){20,40}` takes a backtracking matcher minutes; here it takes linear time."""
     state = ByteRegex(rb"( ?[a-z.,!?]){20,40}").after(b"a b c d e f g h i j k l m n o p q r ")
     assert state is not None
     assert not state.complete()
@@ -77,9 +77,9 @@ def test_what_is_not_regular_is_unsupported(pattern: bytes) -> None:
 
 
 def test_no_language_is_taken_for_a_dead_one(open_vocabulary: Callable[[str], Opened]) -> None:
-    """Known by `id` alone, a language in a dead one's place in memory got that one's truth.
+    """Once the cache used `id`: a new language at the address of a deleted one got its result.
 
-    `audit.engines` then showed the two oracles at odds, in some runs and in others not.
+    `audit.engines` then showed in some runs that the two oracles disagree.
     """
     opened = open_vocabulary("llama_spm")
     judge = opened.judge

@@ -1,4 +1,4 @@
-"""Importers: each layout read as it lies, ids that stay, sampling alike everywhere, a hash."""
+"""Importers: each layout is read in place; ids, samples and hashes are stable."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ LINES = [
 
 
 def jsonl(path: Path, *lines: Any) -> Path:
-    """Lines as they are, or as JSON."""
+    """Write a `jsonl` file; a line that is not text is written as JSON."""
     return write(path, "\n".join(x if isinstance(x, str) else json.dumps(x) for x in lines))
 
 

@@ -1,4 +1,4 @@
-"""The shipped suites: their grammars and checkers say the same."""
+"""The shipped suites: their grammars and checkers agree."""
 
 import json
 import random
@@ -17,7 +17,7 @@ from pipeline.grammars.suites import Literal, Pattern, load_named
 from support.suite_files import DATASETS, SHIPPED
 
 BYTES = llguidance.LLTokenizer("byte")
-"""A vocabulary of the 256 bytes and a few specials, so that a walk needs no token table."""
+"""A vocabulary of the 256 bytes and a few specials, so that walks need no token table."""
 
 
 def shipped() -> list[Any]:
@@ -32,7 +32,7 @@ def matcher(case: Case) -> llguidance.LLMatcher:
 
 
 def walk(case: Case, seed: int) -> bytes:
-    """A finished text of the case's grammar, each byte drawn from the mask."""
+    """A complete text of the case's grammar; each byte is drawn from the mask."""
     draw, state, text = random.Random(seed), matcher(case), bytearray()
     while True:
         mask = state.compute_bitmask()
@@ -50,7 +50,7 @@ def engine_accepts(case: Case, text: bytes) -> bool:
 
 
 def mutations(text: bytes) -> Iterator[bytes]:
-    """The damage that wrong token bytes do: a space too many, a space too few."""
+    """Texts as wrong token bytes damage them: with one space added or removed."""
     for at in range(len(text) + 1):
         yield text[:at] + b" " + text[at:]
         if text[at : at + 1] == b" ":
@@ -74,7 +74,7 @@ def test_shipped_suite_loads(name: str) -> None:
 
 @pytest.mark.parametrize("case", shipped())
 def test_checker_accepts_what_the_grammar_makes(case: Case) -> None:
-    """And each text fits in max_tokens with its end, even one byte a token."""
+    """Each text also fits in max_tokens with an end token, even at one byte per token."""
     for seed in range(60):
         text = walk(case, seed)
         assert check(case.check, text) is None, text
@@ -88,7 +88,7 @@ def test_checker_accepts_what_the_grammar_makes(case: Case) -> None:
 
 @pytest.mark.parametrize("case", shipped())
 def test_checker_refuses_damaged_texts(case: Case) -> None:
-    """One space more or less: checker and grammar agree on each, and most are refused."""
+    """With one space added or removed, checker and grammar agree, and reject most texts."""
     refused = total = 0
     for seed in range(5):
         for damaged in mutations(walk(case, seed)):
@@ -111,13 +111,13 @@ def test_checker_refuses_damaged_texts(case: Case) -> None:
     ],
 )
 def test_outputs_of_the_founding_document_are_refused(suite: str, seen: bytes) -> None:
-    """What servers with a wrong token table really answered."""
+    """Real answers of servers with a wrong token table."""
     founding = load_named(suite, DATASETS).cases[0]
     assert check(founding.check, seen) is not None
 
 
 def test_a_case_is_known_by_all_that_defines_it() -> None:
-    """The hash pairs cases of two runs: any part counts, a field at its default does not."""
+    """Any part changes the hash of a case; a field at its default does not."""
     case = Case("s", "x", "Hi", Grammar("lark", 'start: "a"'), Literal(b"a"), 64)
     others = [
         replace(case, prompt="Ho"),

@@ -1,4 +1,4 @@
-"""Suite files: what loads, and what is refused with which words."""
+"""Suite files: what loads, what is refused, and the error messages."""
 
 import subprocess
 import sys
@@ -102,7 +102,7 @@ def test_invalid_grammar_may_be_a_broken_schema(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {"$ref": "#"},  # circular: for the engine to refuse, not for the file
+        {"$ref": "#"},  # circular: the engine refuses it, not the suite loader
         {"$defs": {"c": {"enum": ["a"]}}, "properties": {"c": {"$ref": "#/$defs/c"}}},
         {"$defs": {"c": {"$anchor": "here"}}, "items": {"$ref": "#here"}},
         {"$id": "urn:x", "$defs": {"c": {"$id": "urn:y"}}, "items": {"$ref": "urn:y"}},
@@ -282,7 +282,7 @@ def test_load_named(tmp_path: Path) -> None:
 
 
 def test_suites_and_checkers_load_no_engine() -> None:
-    """Law 2: whoever judges the engine must not be the engine."""
+    """Law 2: the judge of an engine must not use the engine."""
     code = (
         "import sys, pipeline.grammars.suites, pipeline.grammars.checkers;"
         "sys.exit(bool({'llguidance', 'llama_cpp', 'polars', 'hydra'} & set(sys.modules)))"

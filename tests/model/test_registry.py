@@ -1,4 +1,4 @@
-"""The registry: one file is imported for a name, and it is the right one."""
+"""The registry: looking up a name imports one file, the right one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Named:
 
 @pytest.fixture
 def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[Named]]:
-    """Over a package of three files: `xg` with two plug-ins, `xg_auto`, `helper` with none."""
+    """A registry of three files: `xg` with two plug-ins, `xg_auto` with one, `helper` with none."""
     package = tmp_path / "registered"
     package.mkdir()
     (package / "__init__.py").write_text("found = None\n", "utf-8")

@@ -1,4 +1,4 @@
-"""The verdict is one total function: every combination of facts, against the written table."""
+"""The verdict is one total function: every combination of facts is checked against a table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _begun(f: Facts) -> bool:
     return f.bytes in {Bytes.PREFIX, Bytes.UNJUDGED}
 
 
-# The table of the README, in its order: the first row that fits gives the verdict.
+# The table of the README, in the same order: the first matching row gives the verdict.
 TABLE: list[Row] = [
     (V.CRASHED, lambda f: f.end in {End.CRASHED, End.CLOSED, End.FAILED, End.GARBLED}),
     (V.TIMEOUT, lambda f: f.end is End.TIMEOUT),

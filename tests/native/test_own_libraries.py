@@ -1,4 +1,4 @@
-"""`runtime.llama_lib` and `runtime.llguidance_lib`: other versions, and what the rows say."""
+"""`runtime.llama_lib` and `runtime.llguidance_lib`: the rows name other library versions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_rows_say_which_libraries_made_them(usual: Finished) -> None:
 
 
 def test_another_llguidance(usual: Finished, other_llguidance: Path, tmp_path: Path) -> None:
-    """The in-process target on another version: the rows name it, and are not the usual ones'."""
+    """With another version of llguidance the rows name it and have other cell hashes."""
     done = pipeline(tmp_path, *QUICK, f"runtime.llguidance_lib={other_llguidance}")
     assert done.code == 0, done.err
     cells, before = done.table("cells"), usual.table("cells")
@@ -69,7 +69,7 @@ def test_another_llguidance(usual: Finished, other_llguidance: Path, tmp_path: P
 
 
 def test_another_libllama(usual: Finished, tmp_path: Path) -> None:
-    """A build of llama.cpp elsewhere, here a copy that differs in a byte behind its end."""
+    """Another build of llama.cpp; here a copy with one byte appended."""
     ours = llama.library_path()
     shutil.copytree(ours.parent, tmp_path / "lib")
     copy = tmp_path / "lib" / ours.name

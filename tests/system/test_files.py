@@ -1,4 +1,4 @@
-"""Files in place whole or not at all."""
+"""Atomic writes: a file appears complete or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing outlives the process that started it, whatever state it is in when that is killed."""
+"""No process outlives the process that started it, whatever its state is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pipeline.system import processes
 from support.command import ROOT
 from support.workers import alive, soon_dead
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="only the Linux kernel kills the group"
+)
 
 STARTER = (
     "import sys, time; from pipeline.system import processes\n"
@@ -24,17 +26,19 @@ STARTER = (
 
 
 def written(path: Path, lines: int) -> list[str]:
-    """The lines of a file that some process is about to write."""
+    """Wait until a process has written this many lines to a file; returns its words."""
     deadline = time.monotonic() + 30
     while not path.exists() or path.read_text().count("\n") < lines:
-        assert time.monotonic() < deadline, "it was not started"
+        assert time.monotonic() < deadline, "the process did not start"
         time.sleep(0.02)
     return path.read_text().split()
 
 
 @pytest.mark.parametrize("state", ["kill -STOP $$", "while :; do :; done", "exec sleep 600"])
 def test_a_group_ends_with_a_starter_that_is_killed(tmp_path: Path, state: str) -> None:
-    """Stopped, spinning, deaf to its standard input: a worker out of memory outlived its parent."""
+    """A stopped or looping process, or one that does not read its standard input, ends too.
+
+    Once a worker that was out of memory outlived its parent."""
     pids = tmp_path / "pids"
     script = f'sleep 600 & echo $! >> "{pids}"; echo $$ >> "{pids}"; {state}'
     with subprocess.Popen([sys.executable, "-c", STARTER, script], cwd=ROOT) as starter:
@@ -55,7 +59,7 @@ def test_a_server_ends_with_its_leash(tmp_path: Path) -> None:
 
 
 def test_nothing_runs_before_its_end_is_tied_to_its_starters(tmp_path: Path) -> None:
-    """A starter that was killed between `Popen` and `fcntl` left an orphan (seen under load)."""
+    """Once a starter was killed between `Popen` and `fcntl` and left an orphan (under load)."""
     said = tmp_path / "said"
     code = (
         "import os, signal, sys; from pipeline.system import processes\n"
@@ -74,7 +78,7 @@ def test_a_program_that_is_not_there_is_an_error_of_the_starter() -> None:
 
 
 def test_a_group_of_another_is_left_alone(tmp_path: Path) -> None:
-    """The end of one group is no signal to its starter, nor to the starter's other groups."""
+    """The end of a group sends no signal to its starter or to the starter's other groups."""
     code = (
         "import sys, time; from pipeline.system import processes\n"
         "with processes.group(['sleep', '600']) as other:\n"

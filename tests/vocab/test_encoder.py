@@ -1,6 +1,6 @@
-"""The SentencePiece encoder: llama.cpp's ids under every scheme, and every byte string back.
+"""The SentencePiece encoder: llama.cpp's ids under every scheme, and lossless encoding.
 
-`scripts/check_spm.py` is the long form of the comparison (100,000 strings a vocabulary).
+`scripts/check_spm.py` makes the same comparison with 100,000 strings per vocabulary.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SIX = {
     ),
     "[INST]": ([3], [29473, 3], [3], [3], [3], [3]),
 }
-"""Measured on real implementations of Mistral's v3 vocabulary, in the order of the schemes."""
+"""Ids of real implementations of Mistral's v3 vocabulary, in the order of the schemes."""
 
 ANY_TEXT = st.text().map(str.encode)
 MARKED = st.text("a <s>[INST]\u2581é").map(str.encode)
@@ -104,7 +104,7 @@ def test_six_schemes_and_six_measured_behaviours(open_vocabulary: Open, text: st
 def test_no_space_is_left_before_the_vocabularys_own_specials(
     open_vocabulary: Open, text: str
 ) -> None:
-    """As transformers' slow tokenizer and splintr do it under `legacy=false`: `[2, 6006]`."""
+    """transformers' slow tokenizer with `legacy=false` and splintr give the same ids."""
     once = SpmEncoder(open_vocabulary("mistral_v2").vocabulary, SpmPrefixScheme.ONCE)
     assert once.encode(text.encode()) in ([1, 29512], [2, 6006], [0, 6006])
 
@@ -120,10 +120,10 @@ def test_empty_text_is_empty_under_every_scheme(open_vocabulary: Open) -> None:
 def test_long_dull_texts(
     open_vocabulary: Open, compared: Callable[[str], Compared], data: bytes
 ) -> None:
-    """A million equal characters, which cost the square of that if merged pair by pair."""
+    """A million equal characters: merging pair by pair would take quadratic time."""
     one = compared("mistral_v3")
     assert one.lost(data) is None
-    part = data[:30_000]  # llama.cpp's own time is the square of the number of specials
+    part = data[:30_000]  # llama.cpp's time grows with the square of the number of specials
     want = open_vocabulary("mistral_v3").model.vocab.tokenize(
         part, add_special=False, parse_special=True
     )
@@ -131,7 +131,7 @@ def test_long_dull_texts(
 
 
 def test_merging_in_pieces_is_merging_at_once(open_vocabulary: Open) -> None:
-    """On texts of letters that nearly all can be merged, where cuts are hardest to prove."""
+    """On texts whose letters can nearly all be merged: independence is hardest to prove there."""
     vocabulary = open_vocabulary("llama_spm").vocabulary
     texts = (text.decode().replace("\u2581", " ") for text in vocabulary.texts)
     scores = dict(zip(texts, vocabulary.scores.tolist(), strict=True))
@@ -147,7 +147,7 @@ def test_merging_in_pieces_is_merging_at_once(open_vocabulary: Open) -> None:
 
 @pytest.mark.parametrize("alphabet", ["abcdefghij", "the and of", "(){};=, \n", "日本語中文 a"])
 def test_cutting_changes_nothing(open_vocabulary: Open, alphabet: str) -> None:
-    """The ids of a text are those of its parts, wherever it is cut."""
+    """Encoding the parts of a text gives the ids of the whole text."""
     encoder = SpmEncoder.lossless(open_vocabulary("baichuan").vocabulary)
     cuts_of, merged = encoder._cuts.cuts, encoder._merged  # pyright: ignore[reportPrivateUsage]
     rng = random.Random(alphabet)
@@ -159,11 +159,11 @@ def test_cutting_changes_nothing(open_vocabulary: Open, alphabet: str) -> None:
         parts = [text[a:b] for a, b in pairwise(cuts)]
         ids = [token for part in parts for token in merged(part)]
         assert ids == [*merged(text)], text
-    assert n_cuts > 40, "it is cut at all"
+    assert n_cuts > 40, "the texts are cut"
 
 
 def test_control_token_spelt_out_is_text_to_the_lossless_encoder(open_vocabulary: Open) -> None:
-    """As the bridge calls `llama_tokenize`, with `parse_special`, it is the control token."""
+    """The bridge calls `llama_tokenize` with `parse_special`, which gives the control token."""
     opened = open_vocabulary("mistral_v1")
     raw = opened.model.vocab.tokenize(b"<s>a</s>", add_special=False, parse_special=True)
     assert {1, 2} <= set(raw)
@@ -180,7 +180,7 @@ def test_meta_symbol_and_broken_utf8_become_byte_tokens(open_vocabulary: Open) -
 
 
 def test_white_space_after_phi3s_specials_is_kept(open_vocabulary: Open) -> None:
-    """llama.cpp swallows it, and so do llama's ids; the lossless ones do not."""
+    """llama.cpp and our mode *llama's ids* remove it; the lossless mode keeps it."""
     opened = open_vocabulary("phi3")
     data = b"<|user|> \n\nx"
     native = SpmEncoder(opened.vocabulary, native_scheme(opened.vocabulary))
@@ -190,7 +190,7 @@ def test_white_space_after_phi3s_specials_is_kept(open_vocabulary: Open) -> None
 
 
 def test_vocabulary_without_byte_tokens(tmp_path: Path) -> None:
-    """llama.cpp dies of an unknown character there; ours says so, and `exact` stays greedy."""
+    """An unknown character crashes llama.cpp; our encoder raises, and `exact` stays greedy."""
     file = tiny_spm(tmp_path / "no_bytes.gguf", byte_tokens=False)
     with opened_file(file) as opened:
         native = SpmEncoder(opened.vocabulary, SpmPrefixScheme.NONE)
@@ -206,7 +206,7 @@ def test_vocabulary_without_byte_tokens(tmp_path: Path) -> None:
 
 
 def test_file_without_token_types_is_not_taken_for_exact(tmp_path: Path) -> None:
-    """Its byte tokens are six letters each: llama.cpp renders a newline as `<0x0A>` (U-22)."""
+    """Its byte tokens are plain text: llama.cpp renders a newline as `<0x0A>` (U-22)."""
     file = without_token_type(vocabulary_file("llama_spm"), tmp_path / "no_types.gguf")
     with opened_file(file) as opened, pytest.raises(ValueError, match="no token for 2"):
         SpmEncoder.lossless(opened.vocabulary)

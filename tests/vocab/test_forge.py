@@ -1,4 +1,4 @@
-"""The forge: deterministic files that llama.cpp loads and runs, and a reader nothing can hang."""
+"""The forge: deterministic files that llama.cpp runs; damaged files never hang the reader."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ NAMES = sorted(path.stem for path in CONF.glob("*.yaml") if path.stem not in ("o
 
 PINNED = "44bb9c5bfc3f63b0aff0216475ba771569f3303a6a334c583f5195717a36f848"
 
-# Loads a model and decodes one token; in a process of its own, for llama.cpp may abort.
+# Loads a model and decodes one token, in a separate process because llama.cpp may abort.
 DECODE_ONE = """
 import ctypes, json, sys, llama_cpp as L
 import numpy as np
@@ -54,7 +54,7 @@ print(json.dumps({"n": n, "type": L.llama_vocab_type(vocab), "std": float(logits
 
 
 def source_of(name: str) -> Source:
-    """What a file of `conf/tokenizer` describes."""
+    """The `Source` that a file of `conf/tokenizer` describes."""
     content: dict[str, Any] = yaml.safe_load((CONF / f"{name}.yaml").read_text())
     content["members"] = tuple(content["members"])
     return Source(**content)
@@ -87,9 +87,9 @@ def test_same_seed_same_bytes_other_seed_other_bytes(tmp_path: Path) -> None:
 
 
 def test_bytes_are_the_same_everywhere(tmp_path: Path) -> None:
-    """Pinned: a machine, numpy or Python that forges other bytes must not go unnoticed.
+    """The hash is pinned, to notice a machine, numpy or Python that makes other bytes.
 
-    Where the forge itself was changed, raise FORGE_VERSION and renew the value.
+    If the forge itself has changed, increase `_FORGE_VERSION` and update the hash.
     """
     tiny(vocabulary("mistral_v1"), tmp_path / "tiny.gguf", 0)
     assert sha256(tmp_path / "tiny.gguf") == PINNED
@@ -109,7 +109,7 @@ def test_forged_is_cached_by_content(tmp_path: Path) -> None:
     time = first.stat().st_mtime_ns
     assert forge_model(vocabulary("mistral_v1"), 0, tmp_path) == first
     assert first.stat().st_mtime_ns == time
-    assert forge_model(first, 0, tmp_path) == first  # it carries the same vocabulary
+    assert forge_model(first, 0, tmp_path) == first  # the file has the same vocabulary
     assert forge_model(vocabulary("mistral_v1"), 1, tmp_path) != first
     assert forge_model(vocabulary("mistral_v3"), 0, tmp_path) != first
 

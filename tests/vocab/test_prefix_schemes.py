@@ -29,7 +29,7 @@ TEMPLATE = """{{ bos_token }}{% for m in messages %}{% if m.role == 'user' -%}
 {%- else -%}
 {{ raise_exception('no place for a ' + m.role) }}
 {%- endif %}{% endfor %}"""
-"""In the manner of Mistral's own: a space between the marker and the text."""
+"""A template like Mistral's own: a space between the marker and the text."""
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_auto_is_what_the_source_says(
 
 
 def test_default_scheme_is_the_first() -> None:
-    """A GGUF is what llama.cpp runs: its behaviour is the one to assume."""
+    """A GGUF is run by llama.cpp, so llama.cpp's scheme is the default."""
     assert next(iter(SpmPrefixScheme)) is AFTER_EACH
 
 
@@ -61,7 +61,7 @@ def test_default_scheme_is_the_first() -> None:
 
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    """Mistral v3's vocabulary in a GGUF with a chat template; this Python's packages are asked."""
+    """An audit of Mistral v3's vocabulary as a GGUF with a chat template, with this Python."""
     folder = tmp_path_factory.mktemp("prefix")
     key = "tokenizer.chat_template"
     template = {key: files_gguf.text(key, TEMPLATE)}
@@ -120,7 +120,7 @@ def test_pieces_stand_beside_the_ids(audited: Finished) -> None:
 
 
 def test_no_flag_keeps_the_space_away(audited: Finished) -> None:
-    """Section 9: `parse_special` is said not to insert a leading space, and it does."""
+    """Section 9: `parse_special` inserts a leading space, although the document denies it."""
     flags = audited.table("flags")
     assert flags.height == 8
     assert flags["space_added"].all()
@@ -129,7 +129,7 @@ def test_no_flag_keeps_the_space_away(audited: Finished) -> None:
 
 
 def test_chat_template_is_compared_with_mistral_common(audited: Finished) -> None:
-    """llama.cpp adds a space to the one that the template writes; the reference does not."""
+    """llama.cpp adds a second space after the one in the template; the reference does not."""
     told = audited.table("templates").filter(conversation="one_turn")
     row = told.row(by_predicate=pl.col("reference").str.starts_with("mistral-common"), named=True)
     assert row["text"] == "<s>[INST] Write[/INST]"
@@ -212,7 +212,7 @@ def test_prompts_are_encoded_under_the_scheme(
 
 
 def test_legacy_checkpoint_follows_the_scheme_it_was_made_for(open_vocabulary: Open) -> None:
-    """Mistral v1 has only its own specials; as transformers (`legacy=true`) and splintr have it."""
+    """The ids of Mistral v1 equal those of transformers (`legacy=true`) and splintr."""
     placement = Placement(open_vocabulary("mistral_v1").vocabulary)
     scheme = declared(AUTO, adds_prefix=True, is_gguf=False, sha256=V1)
     assert placement.encoders[scheme].encode(b"</s>Write") == [2, 12018]
@@ -231,7 +231,7 @@ def test_scheme_of_a_vocabulary_without_prefix_is_refused(tmp_path: Path) -> Non
 
 
 def test_scores_that_are_no_numbers_are_said_and_no_death(tmp_path: Path) -> None:
-    """Our encoder's complaint about a damaged file ended the worker, and took all rows along."""
+    """Once our encoder's error about a damaged file ended the worker, and all rows were lost."""
     plain = tiny_spm(tmp_path / "plain.gguf", byte_tokens=True)
     path = f"tokenizer.path={scores_of_nan(plain, tmp_path / 'nan.gguf')}"
     audited = pipeline(tmp_path, "audit", "tokenizer=path", path, "builder=fixed", *QUICK)
@@ -255,7 +255,7 @@ def test_unknown_scheme_names_the_known(tmp_path: Path) -> None:
 
 
 def test_reference_python_that_is_none(tmp_path: Path) -> None:
-    """What is named is not a Python with tokenizers: one paragraph, and nothing is left behind."""
+    """If the program is not a Python, the error is one paragraph and no file is left."""
     run = pipeline(tmp_path, "audit", "audit.references=[/no/such/python]", "audit.walks=0")
     assert run.code == 2
     assert "audit.references" in run.err

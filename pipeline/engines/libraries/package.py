@@ -139,7 +139,7 @@ class Library(Package):
 
 
 def table_of(session: Session, name: str, n_tokens: int) -> TokenTable:
-    """The table of a session's claim. Raises `BuilderRefused` if it does not have `n_tokens` entries."""
+    """The table of a session's claim. Raises `BuilderRefused` unless it has `n_tokens` entries."""
     said = session.claim
     claimed = _bytes(said["claimed"])
     if len(claimed) != n_tokens:

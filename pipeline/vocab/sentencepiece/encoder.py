@@ -131,7 +131,7 @@ class SpmEncoder:
         return twin
 
     def encode(self, data: bytes) -> list[int]:
-        """The ids of a text. Raises LookupError for a byte without a token; llama.cpp crashes there."""
+        """The ids of a text. Raises LookupError for a byte without a token (llama.cpp crashes)."""
         out: list[int] = []
         special_before = False
         for fragment in self._partition(data):

@@ -110,7 +110,7 @@ class Splits:
                 yield name, ids
 
     def _canonical(self, text: bytes) -> list[int] | None:
-        """The runtime's split, after an anchor if that avoids an added space; None if impossible."""
+        """The runtime's split, after an anchor if that avoids an added space; else None."""
         if self.vocabulary.may_throw(text):
             return None
         for anchor in (b"", _ANCHOR):

@@ -146,7 +146,7 @@ TEXT_OR_HEX = 'it must be text, or {hex: "ff00"} for raw bytes.'
             'accept number 2: is "c", which does not match regex; regex must mean the same as ',
         ),
         ({"accept": ["a\n"]}, 'accept number 1: is "a\\n", which does not match regex; '),
-        ({"regex": "a|b"}, 'reject number 2: is "b", which matches regex; regex must say the '),
+        ({"regex": "a|b"}, 'reject number 2: is "b", which matches regex; regex must mean the '),
         ({"regex": "("}, "regex: '(' is not a Python regex: missing ), "),
         ({"regex": "[é]"}, "regex: '[é]' has a non-ASCII character in [...]"),
         ({"regex": 5}, "regex: is 5; it must be text, not empty."),

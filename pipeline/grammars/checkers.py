@@ -1,9 +1,8 @@
 """Independent checkers: is this output what its case asked for?
 
-They compare bytes, with Python's comparison, `re`, `json` and `jsonschema`. They know no engine, no
-grammar and no token, so their verdict is independent of them. `check` never raises, whatever the
-bytes; it returns None or a reason on one line. `fault` says before any output whether a checker is
-valid.
+They compare bytes, with Python's comparison, `re`, `json` and `jsonschema`. They do not use
+engines, grammars or tokens, so their verdict is independent. `check` never raises; it returns None
+or a reason on one line. `fault` says without an output whether a checker is valid.
 """
 
 import json
@@ -19,7 +18,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY, specification_with
 
 _LONGEST_REASON = 200
-"""Longest reason, in characters: it is one cell of a table, and the output has its own cell."""
+"""Longest reason, in characters; it fits in a table cell."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,13 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Json:
-    """The output must be strict JSON, valid by the schema, and laid out by `json.dumps` compactly.
+    """The output must be strict JSON, valid under the schema, in the compact `json.dumps` layout.
 
     Compact is `separators=(",", ":"), ensure_ascii=False`, with the keys in the output's order. The
-    schema is read by the draft that it declares (`$schema`), else by Draft 2020-12. Each value has
-    one correct spelling: not `1.50`, `1e5` or `-0`, and not `\\u000a` for a newline. A grammar that
-    allows other spellings needs a Pattern: llguidance allows -0 for integers around zero, and both
-    spellings of control characters.
+    schema is interpreted by the draft that it declares (`$schema`), else by Draft 2020-12. Each
+    value has one correct spelling: not `1.50`, `1e5` or `-0`, and not `\\u000a` for a newline. A
+    grammar that allows other spellings needs a Pattern: llguidance allows -0 for integers around
+    zero, and both spellings of control characters.
     """
 
     schema: dict[str, Any] = field(hash=False)
@@ -55,7 +54,7 @@ class Json:
 
 @dataclass(frozen=True)
 class JsonValue(Json):
-    """The output must be strict JSON, valid by the schema, in any layout and spelling."""
+    """The output must be strict JSON, valid under the schema, in any layout and spelling."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ def _regex_fault(source: str) -> str | None:
 
 
 def strict_json(data: bytes) -> Any:
-    """The value of a JSON text in UTF-8, read more strictly than by Python's json.
+    """The value of a JSON text in UTF-8, parsed more strictly than Python's json does.
 
     Raises ValueError for invalid UTF-8, a byte-order mark, NaN and Infinity, duplicate keys, and
     text after the value; RecursionError for deep nesting.
@@ -255,7 +254,7 @@ def _broken_reference(schema: dict[str, Any]) -> str | None:
         for reference in (contents[key] for key in ("$ref", "$dynamicRef") if key in contents):
             try:
                 found = resolver.lookup(reference)
-                if id(found.contents) not in judged:  # may be where no subschema is expected
+                if id(found.contents) not in judged:  # it may be outside the places of subschemas
                     judged.add(id(found.contents))
                     validator.check_schema(found.contents)
                     todo.append((specification.create_resource(found.contents), found.resolver))

@@ -26,7 +26,7 @@ A second kind has no prompts. It has grammars, each with strings it must accept 
         regex: hello world  # optional: a Python regex on bytes that means the same as the grammar
 
 A fault in a file raises `SuiteError`: one paragraph that names the file, the case and the field,
-and says what is allowed. This module knows no engine, so it does not compile Lark grammars.
+and says what is allowed. This module uses no engine, so it does not compile Lark grammars.
 """
 
 import json
@@ -69,8 +69,8 @@ __all__ = [
 def load_named(name: str, folder: Path) -> Suite:
     """Load `<folder>/<name>.yaml` (or .yml, .json).
 
-    The file's `suite:` must equal `name`, because tables show the one and commands take the other.
-    Raises SuiteError; for an unknown name it lists the known ones.
+    The file's `suite:` must equal `name`, because tables show the first and commands take the
+    second. Raises SuiteError; for an unknown name it lists the known ones.
     """
     for suffix in suite_file.SUFFIXES if re.fullmatch(r"[a-z0-9_]+", name) else ():
         if (path := folder / f"{name}{suffix}").exists():
@@ -184,7 +184,7 @@ def _strings(
 ) -> tuple[bytes, ...]:
     """One list of strings as bytes.
 
-    Raises SuiteError if a string is in `earlier` or the regex does not agree with it.
+    Raises SuiteError if a string is in `earlier` or contradicts the regex.
     """
     strings: list[bytes] = []
     for number, item in enumerate(raw[side], start=1):

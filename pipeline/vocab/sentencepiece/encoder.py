@@ -51,7 +51,7 @@ _SYMBOLS = re.compile(
     rb"|[\xc0-\xdf].?|[\xe0-\xef].{0,2}|[\xf0-\xff].{0,3}|.",
     re.DOTALL,
 )
-"""Runs of valid characters, or one broken symbol as llama.cpp cuts it: by its first byte alone.
+"""Runs of valid characters, or one broken symbol, whose length llama.cpp takes from its first byte.
 
 The group is greedy, not possessive, because Python before 3.11.5 matches possessive groups wrongly.
 """
@@ -204,7 +204,7 @@ def _byte_tokens(vocabulary: Vocabulary) -> list[int]:
 
 
 def _as_it_is(data: bytes) -> str:
-    """The text with every byte kept: U+2581 and broken UTF-8 become lone bytes."""
+    """The text without any loss: U+2581 and broken UTF-8 become lone bytes."""
     return data.decode("utf-8", "surrogateescape").replace(_META, _META_AS_BYTES)
 
 
@@ -224,7 +224,7 @@ class _Symbols(dict[bytes, str]):
     """Cache: symbol of `_SYMBOLS` → its internal text."""
 
     def __missing__(self, symbol: bytes) -> str:
-        # The second byte shows most broken symbols; this avoids the slow exception.
+        # Most broken symbols have a wrong second byte; this test avoids a slow exception.
         if symbol[0] < 0xC0 or b"\x80" <= symbol[1:2] < b"\xc0":
             try:
                 read = symbol.decode().replace(_META, " ")

@@ -80,7 +80,7 @@ def told(accused: Accused, fault: Fault) -> Told:
     name = f"{fault.verdict}-{fault.kind}"
     parts = "-".join(filter(None, (accused.tokenizer, *accused.file, name)))
     file = f"reproducers/{rerun.file_name(parts)}.yaml"
-    command = rerun.reproducing(file, accused.named, accused.under)
+    command = rerun.reproducer_command(file, accused.named, accused.under)
     about = f"{accused.tokenizer}, {accused.name}: mask {fault.verdict} ({fault.kind})"
     first = [token for token in fault.ids[:1] if token < accused.vocabulary.n_tokens]
     return Told(

@@ -71,7 +71,7 @@ def quoted(value: str) -> str:
     return value if re.fullmatch(r"[A-Za-z0-9_./-]+", value) else json.dumps(value)
 
 
-def reproducing(file: str, named: Sequence[str], under: Sequence[str]) -> str:
+def reproducer_command(file: str, named: Sequence[str], under: Sequence[str]) -> str:
     """The command that reproduces the fault of a reproducer file.
 
     `named`: overrides that select the vocabulary (`Job.named`); `under`: overrides that select the

@@ -59,7 +59,7 @@ def texts(size: int) -> dict[str, bytes]:
         "one letter": b"a" * size,
         "one rare letter": b"q" * size,
         "spaces": b" " * size,
-        "two letters by turns": b"ab" * (size // 2),
+        "two letters alternating": b"ab" * (size // 2),
         "two letters at random": bytes(rng.choices(b"es", k=size)),
         "random letters": bytes(rng.choices(string.ascii_lowercase.encode(), k=size)),
         "random letters and spaces": bytes(
@@ -69,7 +69,7 @@ def texts(size: int) -> dict[str, bytes]:
         "random characters": "".join(
             map(chr, rng.choices([*range(32, 0xD800), *range(0xE000, 0x11000)], k=size // 3))
         ).encode(),
-        "markers by turns": b"a</s>b" * (size // 6),
+        "markers alternating": b"a</s>b" * (size // 6),
     }
     return {name: text[:size] for name, text in found.items()}
 

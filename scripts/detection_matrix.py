@@ -3,7 +3,7 @@
     python scripts/detection_matrix.py [--tokenizer llama_spm] [--json]
 
 Needs a clone (the broken builders are in `tests/`) with the extra `test` installed. The exit code
-is 1 if no suite detects some broken builder.
+is 1 if some broken builder is detected by no suite.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
 
 Each job below runs in both checkouts in parallel, as `python -m pipeline` in the checkout's folder.
 The script compares the set of tables, their columns and types, their rows in order, and the names
-of the reproducers' files. Tables of an older schema version are converted first: what was renamed
-comes from the lists of `results/tables/renames`. Two kinds of columns are left out: measured times
+of the reproducers' files. Tables of an older schema version are converted first, with the lists of
+renamed names in `results/tables/renames`. Two kinds of columns are left out: measured times
 (`…_us`), which differ between any two runs, and sentences (`renames.PROSE`), whose wording may
-change; the number of reworded ones is printed.
+change; the script prints how many changed.
 
 Needs an environment with the extra `test` installed. Prints one line per job. The exit code is 0 if
 nothing differs, 1 if something does, 2 for a usage error.
@@ -105,9 +105,9 @@ def differences(old: Path, new: Path) -> Iterator[str]:
     for kind in ("*.parquet", "reproducers/*"):
         names = [{str(p.relative_to(run)) for p in run.glob(kind)} for run in (old, new)]
         for name in sorted(names[0] ^ names[1]):
-            yield f"{name} is in one of them only"
+            yield f"{name} is in only one of the runs"
         for name in sorted(names[0] & names[1]):
-            if kind != "*.parquet":  # what they say is a column too
+            if kind != "*.parquet":  # their text is also in a column
                 continue
             table = Path(name).stem
             before, after = (parquet.read(run, table) for run in (old, new))
@@ -122,7 +122,7 @@ def differences(old: Path, new: Path) -> Iterator[str]:
 
 
 def reworded(old: Path, new: Path) -> int:
-    """The number of sentences that the two runs say in other words."""
+    """The number of sentences whose wording differs between the two runs."""
     changed = 0
     for path in old.glob("*.parquet"):
         before, after = (parquet.read(run, path.stem) for run in (old, new))

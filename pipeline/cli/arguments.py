@@ -36,8 +36,8 @@ def many(arguments: Sequence[str]) -> bool:
 def among_shards(arguments: Sequence[str]) -> bool:
     """Whether the command runs one shard of each job, and other commands run the other shards."""
     index = given(arguments, "shard.index")
-    alone = not many(arguments) or (index or "").isdecimal()
-    return alone and given(arguments, "shard.count") is not None
+    one_shard = not many(arguments) or (index or "").isdecimal()
+    return one_shard and given(arguments, "shard.count") is not None
 
 
 def jobs(arguments: Sequence[str]) -> tuple[tuple[str, ...], ...]:

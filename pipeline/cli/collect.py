@@ -12,12 +12,12 @@ from ..runs.parent import collect
 from ..runs.parent.settings import Settings
 from .console import complain
 
-_USAGE = """python -m pipeline collect run=RUN [results_dir=…] merges the parts of a run and says
+_USAGE = """python -m pipeline collect run=RUN [results_dir=…] merges the parts of a run and lists
 what is missing. RUN is a folder, a run's name under results_dir, or latest: the newest run."""
 
 
 def main(arguments: list[str]) -> int:
-    """Merge; returns 0 if the run is complete, 1 if units are missing, 2 if it cannot merge."""
+    """Merge; returns 0 if the run is complete, 1 if units are missing, 2 if merging fails."""
     parts = [argument.partition("=") for argument in arguments]
     given = {key: value for key, _, value in parts}
     if not given.get("run") or given.keys() - {"run", "results_dir"}:

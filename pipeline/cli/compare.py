@@ -23,7 +23,7 @@ _COMPARE_HELP = f"""python -m pipeline compare: show what got worse between two 
   compare run=RUN before.builder=unfixed after.builder=fixed    two builders of one run
   compare before.run=A after.run=B before.builder=x after.builder=y
 
-RUN is a folder, a run's name under results_dir, latest (the newest run, refused where it is not
+RUN is a folder, a run's name under results_dir, latest (the newest run, which must be
 complete), or (before only) baseline.
 
 Keys (with their defaults):

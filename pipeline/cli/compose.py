@@ -31,7 +31,7 @@ def register(*, typed: bool = True) -> None:
 
 
 def _schema() -> DictConfig:
-    """OmegaConf's schema of the settings. It locks frozen dataclasses; this unlocks them."""
+    """OmegaConf's schema of the settings. It makes frozen dataclasses read-only; this undoes it."""
     schema = OmegaConf.structured(Settings)
     _unlock(schema)
     return schema

@@ -55,8 +55,8 @@ def both(settings: SidesConfig) -> tuple[Side, Side]:
     for part in PARTS:
         if (getattr(settings.before, part) is None) != (getattr(settings.after, part) is None):
             raise ConfigError(
-                f"before.{part}=… and after.{part}=… go together: give both. The same value on "
-                f"both sides compares only that {part}."
+                f"give both before.{part}=… and after.{part}=…, or neither. To compare only one "
+                f"{part}, give the same value on both sides."
             )
     asked = [
         Asked(run, side.builder, side.target)

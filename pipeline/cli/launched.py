@@ -1,7 +1,7 @@
 """Jobs in processes that a Hydra launcher starts, on this machine or another.
 
-A launcher pickles its function, by name if possible. The process that unpickles it searches that
-name in its working folder first. So the function here is pickled by value and loads this package
+A launcher pickles its function, by name if possible. The process that unpickles it searches its
+working folder for that name first. So the function here is pickled by value and loads this package
 from its folder.
 """
 

@@ -20,13 +20,13 @@ part.
 
 Keys (with their defaults):
   run=null               the run to show (default: after.run if given, else latest)
-  results_dir=results    the folder with the runs, which also make the trend
+  results_dir=results    the folder with the runs; the trend uses all of them
   out=null               the site's folder (default: report in results_dir); replaces an earlier
                          report there, but no other files
   before.run, before.builder, before.target, after.run, after.builder, after.target
                          the two sides of the page "Before and after"; see compare
   baseline=baseline.txt  the file used by before.run=baseline
-  allow=[]               in what the sides may differ; see compare
+  allow=[]               differences allowed between the sides; see compare
 
 Exit codes: 0 report built, even for a failed run; 2 bad usage or input
 """

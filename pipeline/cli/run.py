@@ -32,7 +32,7 @@ def _command(name: str, arguments: list[str]) -> Command:
     # Hydra's parser needs all overrides in a row, so flags such as -m come after them.
     overrides = [argument for argument in arguments if _is_override(argument)]
     flags = [argument for argument in arguments if not _is_override(argument)]
-    if resume.wanted(overrides) is not None:
+    if resume.named_run(overrides) is not None:
         return resume.command([*overrides, *flags], results_dir(overrides))
     if not any(override.lstrip("+").startswith("run.name=") for override in overrides):
         overrides.append(f"run.name={datetime.datetime.now():%Y-%m-%d_%H-%M-%S-%f}")

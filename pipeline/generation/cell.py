@@ -2,8 +2,8 @@
 
 A cell has a matcher and its tokens; `scheduler` has the model and knows nothing of grammars. The
 constraint is lost in the same way as in llama.cpp's bridge (`llama_sampler_llg_apply` and
-`_accept_impl` in `common/llguidance.cpp`): a refused token goes unnoticed when it is consumed, the
-next mask fails, and the matcher is dropped. Generation then continues without the constraint
+`_accept_impl` in `common/llguidance.cpp`): consuming a refused token raises no error, the next
+mask fails, and the matcher is dropped. Generation then continues without the constraint
 (`on_error="drop"`). The safe alternative is to end there (`"stop"`).
 
 A step is three calls: `compute_mask` (in any thread, while llama.cpp decodes), `forced_token`
@@ -105,7 +105,7 @@ class Cell:
     _matcher: Matcher | None = None
     _compiles: bool = True
     """False if the grammar did not compile."""
-    _met: bool = False
+    _mask_checked: bool = False
     """Whether `forced_token` has looked at the view."""
 
     @property
@@ -145,7 +145,7 @@ class Cell:
         told = forced[0] if forced and allowed[forced[0]] else None
         self.view = View(mask, allowed, n_allowed, told)
 
-    def likely_due(self) -> bool:
+    def may_be_forced(self) -> bool:
         """Whether a token may be forced, so that the mask is needed before the logits. Cheaper than
         a mask."""
         if self.loss is not None or self.end is not None:
@@ -167,8 +167,8 @@ class Cell:
         view = self.view
         if view is None or self.end is not None:
             return None
-        if not self._met:
-            self._met = True
+        if not self._mask_checked:
+            self._mask_checked = True
             self.stop_allowed = any(view.allowed[token] for token in self.end_ids)
             if self.observe is not None:
                 with self.clock.count(self.unit):
@@ -183,14 +183,14 @@ class Cell:
 
     def accept(self, token: int) -> None:
         """Accept a token that `forced_token` returned or the logits chose."""
-        view, self.view, self._met = self.view, None, False
+        view, self.view, self._mask_checked = self.view, None, False
         if view is None:
             self.steps.append(Step(token, None, Origin.UNCONSTRAINED))
         else:
             origin = Origin.FORCED if view.forced == token else Origin.CHOSEN
             self.steps.append(Step(token, view.n_allowed, origin))
         with self.clock.count(self.unit):
-            self._move_on(token)
+            self._consume(token)
         if self.end is None and self.clock.expired(self.unit):
             self.end = End.TIMEOUT
 
@@ -199,19 +199,19 @@ class Cell:
         assert self.end is not None
         return Transcript(self.prompt, tuple(self.steps), self.end, self.loss, self.stop_allowed)
 
-    def _move_on(self, token: int) -> None:
+    def _consume(self, token: int) -> None:
         stops = token in self.end_ids
         if self.loss is None and not self.matcher.consume(token) and not stops:
-            # The bridge ignores this and fails at the next mask, so the loss is dated there.
+            # The bridge ignores this and fails at the next mask: the loss is at the next step.
             self._lose(Lost.CONSUME, self.matcher.error or "the token was refused")
         if self.end is None:
             if stops:
                 self.end = End.STOP_ID
             elif len(self.steps) >= self.max_tokens:
                 self.end = End.TOKEN_LIMIT
-                self._look_past_the_limit()
+                self._check_stop_at_limit()
 
-    def _look_past_the_limit(self) -> None:
+    def _check_stop_at_limit(self) -> None:
         mask = self.matcher.mask() if self.loss is None else None
         self.stop_allowed = mask is not None and any(
             mask[token // 32] >> (token % 32) & 1 for token in self.end_ids

@@ -1,8 +1,8 @@
-"""From a server's answer to evidence: the text against the grammar, and whether it was enforced.
+"""Turn a server's answer into evidence: does the text obey the grammar, and was it enforced?
 
-Of a server only the text is seen, and the ids if it reports them. Its token table and the step at
-which it lost the constraint are not seen. A correct text does not prove that the grammar was
-enforced; sentinel cases do, because no model gives their answer by luck.
+A server shows only the text, and some servers the ids. Its token table and the step at which it
+lost the constraint are not visible. A correct text does not prove that the grammar was
+enforced; sentinel cases do, because no model gives their answer by chance.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Bench:
     """Whether the sentinel showed that the target enforces grammars."""
 
 
-def engaged(case: Case, answer: Answer) -> bool | None:
+def shows_constant(case: Case, answer: Answer) -> bool | None:
     """Whether a sentinel's constant is in the answer; None if the case has none.
 
     Spaces are ignored: a table with wrong spaces still enforces something.
@@ -60,19 +60,19 @@ class _Answered(Evidence):
     """Evidence of an answer: its text, its ids if reported, and the server's log."""
 
     answer: Answer
-    unnoticed = "no engine error is seen"
-    went_on = "the server continued"
+    no_error = "no engine error is seen"
+    continued = "the server continued"
 
     @property
     def stuck(self) -> str:
-        return f"byte {self.text.n_legal}; {self.went_on} without the constraint"
+        return f"byte {self.text.n_legal}; {self.continued} without the constraint"
 
     @property
     def n_tokens(self) -> int | None:
         return self.answer.n_tokens
 
     @property
-    def _what_came(self) -> str:
+    def _description(self) -> str:
         """A description of the text."""
         if self.text.state is Bytes.INVALID:
             return self.text.leaves
@@ -81,7 +81,7 @@ class _Answered(Evidence):
         return "the output is correct anyway"
 
     def own_cause(self) -> Cause:
-        """The server, if it gave no text or ignores grammars. More is not visible from outside."""
+        """`runtime` if the server returned no text or ignores grammars, else `unknown`."""
         blamed = self.answer.text is None or self.lost is Lost.IGNORED
         return Cause.RUNTIME if blamed else Cause.UNKNOWN
 
@@ -91,8 +91,8 @@ class _Answered(Evidence):
                 return "the server ignores the grammar: no sentinel answer shows its constant"
             case Verdict.UNENFORCED:
                 return (
-                    f"the engine reported an error and {self.went_on} without the constraint; "
-                    f"{self._what_came}"
+                    f"the engine reported an error and {self.continued} without the constraint; "
+                    f"{self._description}"
                 )
             case Verdict.EARLY_STOP:
                 return "the server ended the output before it was complete"
@@ -110,14 +110,14 @@ def judge_answer(case: Case, answer: Answer, bench: Bench) -> Judged:
         end=answer.end,
         lost=_lost(answer, bench, nothing),
         nothing_fits=nothing,
-        stop_allowed=True,  # not seen; a text that ends at the limit counts as cut
+        stop_allowed=True,  # not visible; a text that ends at the limit is truncated
         answer=answer,
     ).judged()
     return replace(judged, reason=judged.reason + _hints(case, answer, judged.verdict))
 
 
 def _text(case: Case, answer: Answer, bench: Bench) -> Text:
-    """The text of an answer; an answer without text is neither right nor judged."""
+    """The text of an answer; without one it is unjudged, and not valid."""
     if answer.text is None:
         return Text(b"", None, Bytes.UNJUDGED, None, objection="there is no text")
     text = Text.of(case, bench.grammar, *_output(answer, bench.rendered))
@@ -133,7 +133,7 @@ def _data(text: str) -> bytes:
 def _output(answer: Answer, rendered: Sequence[bytes]) -> tuple[bytes, list[bytes] | None]:
     """(text as bytes, bytes of each step or None if the ids do not match the text).
 
-    JSON cannot carry bytes that are no UTF-8. A server puts U+FFFD there, but the ids keep the
+    JSON cannot carry bytes that are not UTF-8. A server puts U+FFFD there, but the ids keep the
     bytes.
     """
     assert answer.text is not None

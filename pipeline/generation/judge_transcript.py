@@ -1,4 +1,4 @@
-"""From a transcript to evidence: the rendered bytes, where they leave the grammar, and the cause.
+"""Turn a transcript into evidence: the rendered bytes, where they leave the grammar, and the cause.
 
 Everything is judged on the bytes that a runtime renders, never on claimed bytes.
 """
@@ -30,8 +30,8 @@ class _Decoded(Evidence):
     vocabulary: Vocabulary
     table: TokenTable
     control: Control
-    unnoticed = "no error is raised"
-    went_on = "generation continued"
+    no_error = "no error is raised"
+    continued = "generation continued"
 
     @property
     def culprit(self) -> int | None:
@@ -71,7 +71,7 @@ class _Decoded(Evidence):
         return len(self.transcript.steps)
 
     def own_cause(self) -> Cause:
-        """The cause that comes first: a wrong special token, tokenization or claimed bytes."""
+        """The first cause that applies: special token, tokenization, claimed bytes, engine."""
         steps, culprit, loss = self.transcript.steps, self.culprit, self.transcript.loss
         if culprit is None:
             return Cause.UNKNOWN
@@ -97,7 +97,7 @@ class _Decoded(Evidence):
             case Verdict.UNENFORCED:
                 lost_at = self.transcript.loss.step if self.transcript.loss else 0
                 lost = f"the constraint was lost at step {lost_at}"
-                return f"{self.at}{lost} and {self.went_on} without it"
+                return f"{self.at}{lost} and {self.continued} without it"
             case Verdict.STOPPED:
                 return f"{self.at}the constraint was lost and generation stopped"
             case Verdict.GRAMMAR_ERROR:

@@ -1,7 +1,7 @@
-"""From evidence to a verdict: one judgement for transcripts and for servers' answers.
+"""Turn evidence into a verdict, in the same way for transcripts and for servers' answers.
 
 The evidence comes from a transcript (`judge_transcript`) or from an answer (`judge_answer`). This
-file gives the verdict, the fields of the outcome, and all causes and reasons that both share.
+file computes the verdict, the fields of the outcome, and the causes and reasons that both share.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Text:
 
     @cached_property
     def leaves_at(self) -> int | None:
-        """The step whose bytes first leave the grammar; None if none does or it is not known."""
+        """The step whose bytes first leave the grammar; None if none does or if unknown."""
         if self.pieces is None or self.n_legal is None:
             return None
         lengths = accumulate(map(len, self.pieces))
@@ -90,9 +90,9 @@ class Evidence(ABC):
     nothing_fits: Cause | None
     """See `why_nothing_fits`."""
     stop_allowed: bool
-    unnoticed: ClassVar[str]
+    no_error: ClassVar[str]
     """Words for: no error was seen; they follow "and"."""
-    went_on: ClassVar[str]
+    continued: ClassVar[str]
     """Words for: generation continued."""
 
     @property
@@ -102,7 +102,7 @@ class Evidence(ABC):
 
     @property
     def at(self) -> str:
-        """Words for the culprit, which begin a reason; empty if not known."""
+        """Words for the culprit, at the start of a reason; empty if it is not known."""
         return ""
 
     @property
@@ -121,7 +121,7 @@ class Evidence(ABC):
 
     @abstractmethod
     def own_reason(self, verdict: Verdict) -> str:
-        """The reason of a verdict for which the two kinds of evidence have their own words."""
+        """The reason, for verdicts that each kind of evidence words in its own way."""
 
     def judged(self) -> Judged:
         """The outcome."""
@@ -162,11 +162,11 @@ class Evidence(ABC):
             case Verdict.OK:
                 return ""
             case Verdict.SILENT_CORRUPTION if self.text.n_legal is None:
-                return f"the checker rejects the output and {self.unnoticed}: {self.text.objection}"
+                return f"the checker rejects the output and {self.no_error}: {self.text.objection}"
             case Verdict.SILENT_CORRUPTION:
-                return f"{self.at}{self.text.leaves} and {self.unnoticed}"
+                return f"{self.at}{self.text.leaves} and {self.no_error}"
             case Verdict.UNENFORCED if self.lost is Lost.COMPILE:
-                return f"the grammar did not compile and {self.went_on} without it"
+                return f"the grammar did not compile and {self.continued} without it"
             case Verdict.IMPOSSIBLE:
                 mine = self.nothing_fits is Cause.GRAMMAR
                 what = "the grammar allows no next byte" if mine else "no token fits the grammar"

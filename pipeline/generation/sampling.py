@@ -1,4 +1,4 @@
-"""Choose tokens from logits: the likeliest, or a random one by seed. Knows no grammar.
+"""Choose tokens from logits: the most probable, or one drawn by seed. Knows no grammar.
 
 A draw depends only on the seed, the cell and the step. So the same seed gives the same text in any
 batch, and builders are compared on equal draws.
@@ -62,7 +62,7 @@ def _likeliest(logits: Logits, wishes: Sequence[Wish]) -> list[int]:
 
 
 def _drawn(logits: Logits, wish: Wish, sampling: Sampling) -> int:
-    """Draw one allowed token by the probabilities at the temperature, added up in id order."""
+    """Draw one allowed token by its probability at the temperature; sums run in id order."""
     allowed = wish.allowed
     ids = np.arange(len(logits)) if allowed is None else np.flatnonzero(allowed)
     heat = logits[ids].astype(np.float64) / sampling.temperature

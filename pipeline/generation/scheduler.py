@@ -1,9 +1,9 @@
 """Continuous batching: many cells in one context; a new cell starts as soon as another ends.
 
-A step decodes one token of every running cell. Meanwhile other threads compute the masks for the
-next token, which depend on the accepted tokens and not on the logits, and compile the grammars of
-the next cells. With fast-forward, a token that the grammar forces is accepted without logits. It is
-decoded only when a later token needs logits.
+A step decodes one token of every running cell. Meanwhile other threads compile the grammars of the
+next cells and compute the masks for the next token, which do not depend on the logits. With
+fast-forward, a token that the grammar forces is accepted without logits. It is decoded only when a
+later token needs logits.
 
 The last bits of the logits that llama.cpp computes for a token depend on whether one or several
 tokens of its sequence are decoded together (measured; the number of sequences does not matter). A
@@ -90,7 +90,7 @@ class Scheduler:
         self._coming = iter(cells)
         try:
             with ThreadPoolExecutor(self._n_mask_threads, "mask") as pool:
-                while ended := self._move(pool):
+                while ended := self._decode_until_ended(pool):
                     for cell in ended:
                         self._stopwatch.lap(Part.PYTHON)
                         yield cell
@@ -102,7 +102,7 @@ class Scheduler:
                 cell.close()
             self._sequences.clear()
 
-    def _move(self, pool: ThreadPoolExecutor) -> list[Cell]:
+    def _decode_until_ended(self, pool: ThreadPoolExecutor) -> list[Cell]:
         """Start and decode cells until some end; returns these, or [] when all cells are done."""
         while True:
             ended, starting = self._start()
@@ -148,7 +148,7 @@ class Scheduler:
         elif not (cell := next(self._coming, None)):
             return None
         slot = _Slot(cell, [*cell.prompt])
-        self._run_ahead(slot)
+        self._accept_forced(slot)
         return slot
 
     def _ended(self) -> list[Cell]:
@@ -162,7 +162,7 @@ class Scheduler:
     # --- what is decoded --------------------------------------------------------------------------
 
     def _decode_prompts(self, starting: Sequence[_Slot], pool: ThreadPoolExecutor) -> None:
-        """Decode the prompts of new slots; slots with equally many tokens left share a batch."""
+        """Decode new slots' prompts; those with the same number of tokens left share a batch."""
         by_length: defaultdict[int, list[_Slot]] = defaultdict(list)
         for slot in starting:
             n_left = len(slot.cell.prompt) - self._sequences.n_held(slot.sequence)
@@ -211,7 +211,7 @@ class Scheduler:
         ]
         asking = [slot for slot, asked in zip(self._running, asks, strict=True) if asked]
         if self._never_alone and len(asking) == 1:
-            asks[asks.index(True) - 1] = True  # a neighbour's logits, so that no row is alone
+            asks[asks.index(True) - 1] = True  # two rows: a neighbour's logits too
         entries: list[Entry] = []
         n_rows = 0
         for slot, place, asked in zip(self._running, places, asks, strict=True):
@@ -242,53 +242,55 @@ class Scheduler:
 
         Returns the logits, shape (n_wanted, n_vocab), as `Context.decode` does.
         """
-        blind = [slot.cell for slot in slots if slot.cell.view is None]
-        hands = [blind[i :: self._n_mask_threads] for i in range(self._n_mask_threads)]
+        without_mask = [slot.cell for slot in slots if slot.cell.view is None]
+        shares = [without_mask[i :: self._n_mask_threads] for i in range(self._n_mask_threads)]
         logits = _NOTHING
         self._stopwatch.lap(Part.PYTHON)
-        looks: list[Future[None]] = [pool.submit(_compute_masks, hand) for hand in hands if hand]
+        computing: list[Future[None]] = [
+            pool.submit(_compute_masks, share) for share in shares if share
+        ]
         for cell in islice(self._coming, self._n_ahead - len(self._ahead)):
             self._ahead.append((cell, pool.submit(cell.prepare)))
         for some in _batches(entries, self._context.n_batch):
             logits = self._context.decode(some)
         self._stopwatch.lap(Part.DECODE)
-        for look in looks:
-            look.result()
+        for future in computing:
+            future.result()
         self._stopwatch.lap(Part.MASK)
         return logits
 
     # --- which tokens are accepted ----------------------------------------------------------------
 
     def _advance(self, slots: Sequence[_Slot], logits: Logits) -> None:
-        """Accept one token in each of these cells, and then all that need no logits."""
-        taken = [(slot, self._due(slot)) for slot in slots]
+        """Accept one token in each of these cells, then all tokens that need no logits."""
+        taken = [(slot, self._forced_token(slot)) for slot in slots]
         undecided = [slot for slot, token in taken if token is None and slot.cell.end is None]
         self._stopwatch.lap(Part.PYTHON)
         chosen = choose(logits, [_wish(slot) for slot in undecided], self._sampling)
         self._stopwatch.lap(Part.SELECT)
-        due = [(slot, token) for slot, token in taken if token is not None]
-        for slot, token in (*due, *zip(undecided, chosen, strict=True)):
-            self._take(slot, token)
-            self._run_ahead(slot)
+        forced = [(slot, token) for slot, token in taken if token is not None]
+        for slot, token in (*forced, *zip(undecided, chosen, strict=True)):
+            self._accept(slot, token)
+            self._accept_forced(slot)
         self._stopwatch.lap(Part.PYTHON)
 
-    def _run_ahead(self, slot: _Slot) -> None:
+    def _accept_forced(self, slot: _Slot) -> None:
         """Accept tokens as long as they need no logits (with fast-forward)."""
-        while self._fast_forward and self._looks_ahead(slot.cell):
-            token = self._due(slot)
+        while self._fast_forward and self._may_be_forced(slot.cell):
+            token = self._forced_token(slot)
             if token is None:
                 break
-            self._take(slot, token)
+            self._accept(slot, token)
 
-    def _looks_ahead(self, cell: Cell) -> bool:
+    def _may_be_forced(self, cell: Cell) -> bool:
         self._stopwatch.lap(Part.PYTHON)
-        likely = cell.likely_due()
+        likely = cell.may_be_forced()
         if likely:
             cell.compute_mask()
         self._stopwatch.lap(Part.MASK)
         return likely
 
-    def _due(self, slot: _Slot) -> int | None:
+    def _forced_token(self, slot: _Slot) -> int | None:
         if slot.cell.observe is None:
             return slot.cell.forced_token()
         self._stopwatch.lap(Part.PYTHON)
@@ -296,7 +298,7 @@ class Scheduler:
         self._stopwatch.lap(Part.JUDGE)
         return token
 
-    def _take(self, slot: _Slot, token: int) -> None:
+    def _accept(self, slot: _Slot, token: int) -> None:
         slot.cell.accept(token)
         slot.text.append(token)
 

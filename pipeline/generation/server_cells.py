@@ -35,7 +35,7 @@ class ServerCells:
     ) -> None:
         """`promised` returns the part of a case that the interface can enforce; None if all."""
         self.made_by: Row = {"llama_lib_sha256": server.sha256, "server": server.version}
-        self.version: object = inputs.target.asked_as
+        self.version: object = inputs.target.outcome_settings
         self._inputs = inputs
         self._promised = promised
         self._remote = Remote(server, interface, inputs.prompts.ids, inputs.target, inputs.alive)
@@ -116,7 +116,7 @@ def _enforced(answers: Sequence[tuple[Request, Answer]]) -> Mapping[str, bool]:
     """For each kind of grammar with a usable sentinel answer: whether the server enforces it."""
     found: dict[str, bool] = {}
     for request, answer in answers:
-        shown = judge_answer.engaged(request.case, answer)
+        shown = judge_answer.shows_constant(request.case, answer)
         if shown is not None:
             kind = request.case.grammar.kind
             found[kind] = found.get(kind, False) or shown

@@ -53,8 +53,8 @@ class TargetSettings:
     url: str | None = None
     """Address of a running server, such as http://127.0.0.1:8080."""
     command: str | None = None
-    """Command that starts a server, with {model}, {port}, {slots} and {context} in their places.
-    Without url and command a server of the extra `server` is started."""
+    """Command that starts a server; {model}, {port}, {slots}, {threads} and {context} are replaced
+    by their values. If url and command are null, a server of the extra `server` is started."""
     slots: int = setting(4, least=1)
     """Requests sent at the same time."""
     timeout: float = setting(60.0, least=0.1)
@@ -81,6 +81,6 @@ class TargetSettings:
         return "json_schema" if self.url or self.command else "json_object"
 
     @property
-    def asked_as(self) -> list[str]:
+    def outcome_settings(self) -> list[str]:
         """Settings of a server that decide an outcome, for the `cell_hash`."""
         return [self.name, self.api, self.sent_as, self.served or ""]

@@ -1,7 +1,7 @@
 """The target protocol: where cells are generated, in process or by a server.
 
 One file per target in `targets/`, registered by name. The parent uses the properties of a target;
-only workers load what generates (`generating`).
+only workers load the code that generates (`generating`).
 """
 
 from __future__ import annotations

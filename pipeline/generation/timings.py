@@ -12,7 +12,7 @@ class Part(StrEnum):
     DECODE = "decode"
     """In `llama_decode`, while other threads compute masks."""
     MASK = "mask_wait"
-    """Waiting for masks, or computing masks that may force tokens, so that none need decoding."""
+    """Waiting for masks, or computing a mask early to find a forced token."""
     SELECT = "select"
     """Choosing tokens from the logits."""
     JUDGE = "judge"

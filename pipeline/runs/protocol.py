@@ -7,7 +7,7 @@ writes files. Neither polars nor Hydra is imported.
 
 A job consists of groups of settings, defined in the packages that read them, and of a `Plan`. The
 messages are the dataclasses of `Message`; the `rows` of a unit come between its `started` and its
-`done`. A worker that ends without `end` has died. `protocol.schema.json` is the JSON
+`done`. A worker that exits without sending `end` has died. `protocol.schema.json` is the JSON
 Schema of both directions (`schema`), so that a worker can be written in any language.
 """
 
@@ -31,12 +31,12 @@ from .settings import RuntimeSettings
 VERSION = 2
 """Increased whenever a field of the job or of a message changes its name, type or meaning.
 
-The columns and words of `rows` count, too: a new `schemas.SCHEMA_VERSION` is a new version here.
+A new `schemas.SCHEMA_VERSION` (other columns or words in `rows`) also needs a new version here.
 """
 
 T = TypeVar("T")
 Cell = str | int | float | bool | None | list[str] | list[int]
-"""A value of a row; bytes travel as Latin-1 text, one character a byte."""
+"""A value of a row; bytes are sent as Latin-1 text, one character per byte."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class FileRef:
 
 @dataclass(frozen=True)
 class SuiteRef:
-    """A suite file and which of its cases are wanted."""
+    """A suite file and the cases to use from it."""
 
     path: str
     cases: tuple[str, ...]
@@ -61,7 +61,7 @@ class SuiteRef:
 
 @dataclass(frozen=True)
 class CollectionRef:
-    """An imported collection and which of its items are wanted; see `grammars.importers`."""
+    """An imported collection and the items to use from it; see `grammars.importers`."""
 
     name: str
     layout: str
@@ -71,7 +71,7 @@ class CollectionRef:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a job has to do; `units.owed` lists its units."""
+    """What a job has to do; `units.required` lists its units."""
 
     builders: tuple[str, ...]
     """Names of builders; for a server target, its label only."""
@@ -83,8 +83,8 @@ class Plan:
     others: tuple[Unit, ...] = ()
     """Units assigned to other shards."""
     pending: str = ""
-    """Bitmap over `units.owed(job)`: "1" still to do, "0" skip (see `units.less`); empty to do
-    all."""
+    """Bitmap over `units.required(job)`: "1" still to do, "0" skip (see `units.for_worker`). Empty
+    means that all are to do."""
     apart: bool = False
     """Run one cell at a time, so that a crash identifies its cell."""
 
@@ -230,7 +230,9 @@ def read_job(line: str) -> Job:
     """Parse a job sent by the parent. Raises ValueError for malformed text or another version."""
     job: Job = adapter(Job).validate_json(line)
     if job.protocol != VERSION:
-        raise ValueError(f"the job speaks version {job.protocol} of the protocol, not {VERSION}")
+        raise ValueError(
+            f"the job has protocol version {job.protocol}; this worker needs {VERSION}"
+        )
     return job
 
 

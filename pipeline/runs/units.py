@@ -23,10 +23,10 @@ STAGE_OF = {
 """The stage that makes the rows of each kind of unit."""
 
 
-def owed(job: Job) -> Iterator[Unit]:
+def required(job: Job) -> Iterator[Unit]:
     """Every unit that must have rows when the job ends, even if it crashed."""
     others = set(job.plan.others)
-    for unit in _dealt(job):
+    for unit in _shared_in_turn(job):
         if unit not in others:
             yield unit
     if "replay" in job.plan.stages:
@@ -36,27 +36,28 @@ def owed(job: Job) -> Iterator[Unit]:
                     yield ("replay", builder, collection.name, name)
 
 
-def less(job: Job, done: Collection[Unit]) -> Job:
+def for_worker(job: Job, done: Collection[Unit]) -> Job:
     """The job as it is sent to a worker: without units that are done or belong to other shards.
 
     A bitmap marks them, because the names of a hundred thousand cells would take megabytes.
     """
     whole = job.planned(others=(), pending="")
     gone = {*done, *job.plan.others}
-    return whole.planned(pending="".join("01"[unit not in gone] for unit in owed(whole)))
+    return whole.planned(pending="".join("01"[unit not in gone] for unit in required(whole)))
 
 
 def pending(job: Job) -> set[Unit]:
     """The units that a worker must do."""
-    return set(compress(owed(job), map(int, job.plan.pending)) if job.plan.pending else owed(job))
+    units = required(job)
+    return set(compress(units, map(int, job.plan.pending)) if job.plan.pending else units)
 
 
 def others(job: Job, count: int, index: int) -> tuple[Unit, ...]:
     """The units, except replays, of all shards other than `index` of `count`."""
-    return tuple(unit for n, unit in enumerate(_dealt(job)) if n % count != index)
+    return tuple(unit for n, unit in enumerate(_shared_in_turn(job)) if n % count != index)
 
 
-def _dealt(job: Job) -> Iterator[Unit]:
+def _shared_in_turn(job: Job) -> Iterator[Unit]:
     """The units that shards take in turn, because units of one kind cost about the same."""
     if "audit" in job.plan.stages:
         yield ("prefix",)
@@ -73,7 +74,7 @@ def _dealt(job: Job) -> Iterator[Unit]:
                     yield ("cell", builder, suite.name, case, *one_of)
 
 
-def even(costs: Sequence[int], count: int, index: int) -> list[int]:
+def balance(costs: Sequence[int], count: int, index: int) -> list[int]:
     """Positions of the items of shard `index` of `count`, in ascending order.
 
     The costliest items are assigned first, each to the shard with the least work. A tie goes to the

@@ -9,7 +9,7 @@ from pathlib import Path
 _CGROUP = Path("/sys/fs/cgroup")
 
 
-def whole() -> int:
+def total() -> int:
     """Total memory in bytes; the cgroup limit if it is lower."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _limit("max")

@@ -1,4 +1,4 @@
-"""How a run is named on the command line: `latest`, a name, a folder, alike in every command."""
+"""Every command accepts the same names of a run: `latest`, a name, a folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pipeline.runs.parent.command import INVOCATION, Command, claim, release
 from support import compare_runs
 
 Ask = Callable[[Path, str], int]
-"""(results folder, RUN) → exit code; what the command says is printed."""
+"""(results folder, RUN) → exit code; the command prints its output."""
 
 
 def _compare(results: Path, run: str) -> int:
@@ -70,7 +70,7 @@ TAKES = {
     "collect": "/{}\n  manifest.json",
     "resume": "run.name='{}'",
 }
-"""What a command says of the run that it takes."""
+"""Text that each command prints about the run it uses."""
 
 
 @pytest.fixture(autouse=True)
@@ -122,7 +122,7 @@ def test_latest_means_the_newest_run_and_to_resume_the_newest_unfinished_one(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What must be complete is refused where it is not, and no older run put in its place."""
+    """Commands that need a complete run reject an incomplete one; they do not use an older run."""
     results = _results(tmp_path / "runs", *statuses)
     wanted = outcomes.get(command, outcomes["*"])
     capsys.readouterr()
@@ -158,7 +158,7 @@ def test_a_run_has_one_name_in_every_command(
 def test_tables_without_parts_are_not_merged_away(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Such as a run whose tables alone were copied."""
+    """Happens if only the tables of a run were copied."""
     run = compare_runs.made(tmp_path / "copied", [{"case": "x"}])
     assert _collect(tmp_path, "latest") == 2
     assert "copied has no parts/ to merge" in capsys.readouterr().err

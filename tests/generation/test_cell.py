@@ -1,4 +1,4 @@
-"""Constrained decoding: the state machine of a cell, over tiny fakes."""
+"""Constrained decoding: the state machine of a cell, tested with tiny fakes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ steady = settings(derandomize=True, deadline=None, max_examples=100)
 
 
 def drive(one: Cell, rows: Iterator[np.ndarray] | None = None) -> Transcript:
-    """Run a cell to its end, always with the same wish unless `rows` says else."""
+    """Run a cell to its end; the logits always prefer the same token unless `rows` is given."""
     while one.end is None:
         row = logits(2) if rows is None else next(rows)
         taken = advance(one, row)
@@ -44,7 +44,7 @@ def drive(one: Cell, rows: Iterator[np.ndarray] | None = None) -> Transcript:
 
 
 def test_refused_token_is_met_one_step_later_and_generation_goes_on() -> None:
-    """The bridge ignores what consume answers; its next mask fails, and the matcher is freed."""
+    """The bridge ignores the result of consume; its next mask fails, and the matcher is freed."""
     matcher = refuses_on_consume(2)
     told = drive(cell(matcher, drop=True, max_tokens=4))
     assert told.loss == Loss(Lost.CONSUME, 1, "token 2 refused")
@@ -72,7 +72,7 @@ def test_refused_token_at_the_limit_is_still_a_loss(drop: bool) -> None:
 
 @pytest.mark.parametrize("drop", [True, False])
 def test_refused_stop_id_ends_the_cell_without_a_loss(drop: bool) -> None:
-    """After completion, consuming the one end id can answer -1; the runtime has stopped by then."""
+    """After completion, consuming the end id can return -1; the runtime has already stopped."""
     matcher = refuses_on_consume(STOP)
     told = drive(cell(matcher, drop=drop), iter([logits(STOP)]))
     assert (told.end, told.loss) == (End.STOP_ID, None)
@@ -123,13 +123,13 @@ def test_loss_under_drop_takes_the_likeliest_of_all() -> None:
     assert [step.token for step in told.steps] == [N - 1, 0]
 
 
-# --- what a mask lets through ---------------------------------------------------------------------
+# --- what a mask allows ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at", [0, 2])
 @pytest.mark.parametrize("drop", [True, False])
 def test_empty_mask_takes_nothing_least_of_all_token_0(at: int, drop: bool) -> None:
-    """A naive argmax over nothing picks id 0, which on bert-bge looks like a clean end."""
+    """A naive argmax over no tokens returns id 0, which on bert-bge looks like a normal end."""
     told = drive(cell(empty_mask(at), drop=drop))
     assert told.end is End.EMPTY_MASK
     assert [step.token for step in told.steps] == [2] * at

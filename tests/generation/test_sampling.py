@@ -1,4 +1,4 @@
-"""Choosing tokens from logits, and how many sequences there is room for."""
+"""Choosing tokens from logits, and the number of sequences that fit into memory."""
 
 from __future__ import annotations
 
@@ -106,4 +106,4 @@ def check_room(model: llama.Model, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_free_memory_is_something() -> None:
-    assert 2**20 < memory.free() <= memory.whole() < 2**50
+    assert 2**20 < memory.free() <= memory.total() < 2**50

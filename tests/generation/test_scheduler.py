@@ -1,4 +1,4 @@
-"""The scheduler over a fake model: batches, places, prompts, forced tokens."""
+"""The scheduler with a fake model: batches, positions, prompts, forced tokens."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def long_beginnings() -> list[Cell]:
 
 @pytest.mark.parametrize("n_seq", [1, 2, 4, 8])
 def test_long_beginning_is_decoded_once_whoever_comes_when(n_seq: int) -> None:
-    """One waits for it, others copy it from a text that goes on, later ones find it in place."""
+    """One cell waits for it, others copy it from a running cell, later ones find it decoded."""
     context = FakeContext(64)
     told = told_by(long_beginnings(), context, n_seq)
     assert told == told_by(long_beginnings(), FakeContext(), 1)
@@ -101,7 +101,7 @@ def test_model_that_cannot_forget_the_end_decodes_every_prompt() -> None:
 def test_forced_text_is_never_decoded() -> None:
     forced = [mask_of(5)] * 9
     for masks, n_decoded in (
-        ([*forced, mask_of(STOP)], 0),  # no choice at all: not even the prompt
+        ([*forced, mask_of(STOP)], 0),  # no choice: not even the prompt is decoded
         ([EVERY_BIT, *forced, mask_of(STOP)], 1),  # a choice, then none
         ([*forced, EVERY_BIT, mask_of(STOP)], 10),  # before the one choice
     ):

@@ -1,4 +1,4 @@
-"""The scheduler over llama.cpp: the same text in any batch, on made and on real weights."""
+"""The scheduler with llama.cpp: the same text in any batch, with forged and real weights."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pipeline.vocab.files.source import Source, cache_dir
 from support.command import ROOT
 from support.vocabularies import vocabulary_file
 
-# --- over llama.cpp -------------------------------------------------------------------------------
+# --- with llama.cpp -------------------------------------------------------------------------------
 
 GRAMMARS = [
     'start: "The quick brown fox"',
@@ -45,7 +45,7 @@ PROMPTS = ["Hello", "Hello", "", "A longer prompt than the others have, long eno
 
 @dataclass(frozen=True)
 class Real:
-    """A model, and what its cells need."""
+    """A model and the objects that its cells need."""
 
     model: llama.Model
     vocabulary: vocabulary.Vocabulary
@@ -118,7 +118,7 @@ def real() -> Iterator[Real]:
 
 
 def test_llama_cpp_tells_the_same_story_alone_and_in_any_batch(real: Real) -> None:
-    """Slots are refilled at 3, all cells stand side by side at 32; only one at a time at 1.
+    """With 3 sequences slots are refilled, with 32 all cells run together, with 1 one by one.
 
     Long texts without a constraint show the smallest difference in the logits.
     """
@@ -151,12 +151,12 @@ def test_llama_cpp_decodes_a_shared_prompt_once(
     assert len(cells) == 2 * len(GRAMMARS)
     calls = counted(monkeypatch)
     told = real.told(cells, len(cells), fast=False)
-    del calls[:2]  # does a lone row differ?
+    del calls[:2]  # the calls of `lone_row_differs`
     assert [entry[:2] for entry in calls[0]] == [(token, i) for i, token in enumerate(prompt)]
     assert calls[0][-1][3]
-    widths = [sum(entry[1] > 0 for entry in call) for call in calls[1:]]  # without company
+    widths = [sum(entry[1] > 0 for entry in call) for call in calls[1:]]  # cells per batch
     assert all(wide >= narrow for wide, narrow in pairwise(widths)), "ended cells leave the batch"
-    # A cell's last token is not decoded; a stopped cell has none that is.
+    # The last token of a cell is not decoded, unless the loss of its constraint ended the cell.
     decoded = sum(max(len(one.steps) - (one.end is not End.LOST), 0) for one in told.values())
     ended_empty = sum(one.end is End.EMPTY_MASK for one in told.values())
     assert sum(widths) <= decoded + ended_empty
@@ -169,7 +169,7 @@ def test_batch_larger_than_n_batch_is_refused_before_llama_cpp_aborts(real: Real
                 context.decode(entries)
 
 
-# --- over real weights ----------------------------------------------------------------------------
+# --- with real weights ----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def smollm2_source() -> Source:
 
 
 def ragged(real: Real, n: int) -> list[Cell]:
-    """Cells of the three suites with other limits, so that they end one after the other."""
+    """Cells of the three suites with different limits, so that they end at different times."""
     names = ("forced_literal", "enum", "half_free")
     loaded = [suites.load_named(name, ROOT / "datasets").cases for name in names]
     cases = [case for trio in zip(*loaded, strict=False) for case in trio][:n]

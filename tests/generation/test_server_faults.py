@@ -1,6 +1,6 @@
-"""Servers that die, hang, refuse, lie or answer nonsense: each a verdict, the others unharmed.
+"""Servers that die, hang, refuse, lie or answer nonsense: each fault affects only its own cell.
 
-One run asks `faulty_server` for every fault it knows; it is the only stand-in, for what no real
+One run requests every fault of `faulty_server`. It is the only fake server, for faults that no real
 server shows on demand.
 """
 
@@ -74,7 +74,7 @@ def case(prompt: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def canary() -> Iterator[tuple[str, list[str]]]:
-    """An address that nobody may contact, and who did."""
+    """(an address that must not be contacted, the paths that were requested there)."""
     seen: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -110,12 +110,12 @@ def started(folder: Path) -> list[tuple[int, int]]:
 
 
 def alive(folder: Path) -> list[int]:
-    """The servers that still run."""
+    """The servers that are still running."""
     return [pid for pid, _ in started(folder) if Path(f"/proc/{pid}").exists()]
 
 
 def watch(folder: Path) -> dict[str, str]:
-    """An environment in which every Python process writes down whom it contacts."""
+    """An environment in which every Python process records the addresses it contacts."""
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         "def hook(event, given):\n"
@@ -183,8 +183,8 @@ def test_the_run_is_whole_and_says_what_was_lost(faults: tuple[Finished, Path]) 
 def test_u26_a_bad_grammar_answered_is_unenforced_and_one_refused_is_not(
     faults: tuple[Finished, Path],
 ) -> None:
-    """A grammar fails to compile, the server logs it and answers free text with success
-    (ggml-org/llama.cpp #19051, #24144): whether it compiled stands apart from the status."""
+    """A grammar fails to compile, but the server only logs it and returns free text with HTTP 200
+    (ggml-org/llama.cpp #19051, #24144): the status does not show whether it compiled."""
     answered, refused = (row(faults[0], f"bad_grammar_{how}") for how in ("answered", "refused"))
     assert (answered["verdict"], answered["http_status"]) == ("unenforced", 200)
     assert (refused["verdict"], refused["http_status"]) == ("grammar_error", 400)
@@ -192,8 +192,8 @@ def test_u26_a_bad_grammar_answered_is_unenforced_and_one_refused_is_not(
 
 
 def test_u27_an_engine_error_is_the_cells_own(faults: tuple[Finished, Path]) -> None:
-    """The bridge drops the mask at an engine error and goes on (ggml-org/llama.cpp #12474); among
-    eight requests at once its log does not tell whose error it was."""
+    """The bridge drops the mask at an engine error and continues (ggml-org/llama.cpp #12474); with
+    eight concurrent requests its log does not tell which request had the error."""
     cells = faults[0].table("cells")
     with_errors = cells.filter(cells["n_engine_errors"] > 0)
     assert with_errors["case"].to_list() == ["lost"]
@@ -201,8 +201,8 @@ def test_u27_an_engine_error_is_the_cells_own(faults: tuple[Finished, Path]) -> 
 
 
 def test_u28_the_grammar_on_the_reasoning_is_told(faults: tuple[Finished, Path]) -> None:
-    """JSON lands in the reasoning, the content is empty (lmstudio-bug-tracker #1773, ggml-org/
-    llama.cpp #12276): the content is judged; that the right text lies beside it is a hint."""
+    """The JSON is in the reasoning and the content is empty (lmstudio-bug-tracker #1773, ggml-org/
+    llama.cpp #12276): the content is judged, and the reason mentions the valid reasoning."""
     found = row(faults[0], "reasoning")
     assert not found["text_valid"]
     assert "the reasoning text is valid" in found["reason"]
@@ -211,8 +211,8 @@ def test_u28_the_grammar_on_the_reasoning_is_told(faults: tuple[Finished, Path])
 def test_u30_cut_at_the_limit_is_its_own_verdict_even_if_it_parses(
     faults: tuple[Finished, Path],
 ) -> None:
-    """Counted as success or as a schema failure (mastra-ai/mastra #24442, vllm PR 14567): `123` for
-    an integer is right so far, and cut."""
+    """Others count it as success or as a schema failure (mastra-ai/mastra #24442, vllm PR 14567):
+    `123` for an integer is valid so far, but truncated."""
     found = row(faults[0], "number_at_the_limit")
     assert (found["verdict"], found["text_valid"]) == ("truncated", True)
     assert row(faults[0], "cut")["text_valid"] is False
@@ -221,7 +221,7 @@ def test_u30_cut_at_the_limit_is_its_own_verdict_even_if_it_parses(
 def test_nothing_but_the_address_is_contacted(
     faults: tuple[Finished, Path], canary: tuple[str, list[str]]
 ) -> None:
-    """Neither a proxy of the environment nor where a redirect leads, nor anybody else."""
+    """No proxy from the environment, no target of a redirect, and no other address."""
     done, folder = faults
     assert row(done, "redirect")["http_status"] == 302
     assert canary[1] == []

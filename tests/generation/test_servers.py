@@ -1,4 +1,4 @@
-"""Released servers as targets, for real: llama.cpp's own interface and OpenAI's."""
+"""Real released servers as targets: llama.cpp's own interface and OpenAI's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from pipeline.audit.token_oracle import TokenOracle
-from pipeline.generation.judge_answer import Bench, engaged, judge_answer
+from pipeline.generation.judge_answer import Bench, judge_answer, shows_constant
 from pipeline.generation.judgement import Judged
 from pipeline.generation.servers.answer import Answer, answer
 from pipeline.generation.servers.http import Reply
@@ -54,7 +54,7 @@ def section8(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 def test_section_8_over_http(section8: Finished) -> None:
-    """0/3 on SentencePiece, HTTP 200 throughout, engine errors counted."""
+    """0/3 on SentencePiece, always HTTP 200, and engine errors are counted."""
     assert "  tiny   mistral_v1/SPM  0/3, 1/40, 27 err" in section8.out
     cells = section8.table("cells").filter(pl.col("suite") != "sentinel")
     assert cells.height == 40
@@ -66,7 +66,7 @@ def test_section_8_over_http(section8: Finished) -> None:
 
 
 def test_a_violation_without_an_engine_error_is_silent(section8: Finished) -> None:
-    """The founding document's sharpest line: not an error, but a corrupted key."""
+    """An example of the founding document: no error is reported, but a key is corrupted."""
     cells = section8.table("cells")
     [row] = cells.filter(suite="enum", case="founding").to_dicts()
     assert row["output"] == b' {"col our":" ch artre use"," count":5 }'
@@ -77,7 +77,7 @@ def test_a_violation_without_an_engine_error_is_silent(section8: Finished) -> No
 
 
 def test_the_sentinels_of_the_released_server(section8: Finished) -> None:
-    """Enforcement apart from validity: what must be refused is answered with HTTP 200."""
+    """Grammars that must be refused are answered with HTTP 200."""
     came = {
         row["case"]: (row["verdict"], row["cause"], row["http_status"])
         for row in section8.table("cells").filter(suite="sentinel").iter_rows(named=True)
@@ -106,7 +106,7 @@ def test_a_row_says_which_server_made_it(section8: Finished) -> None:
 
 
 def test_a_run_in_process_compares_with_one_of_a_server(section8: Finished) -> None:
-    """By naming builder and label, with the audit and other stages on one side only."""
+    """Select sides by builder and by label; only one side has an audit and other stages."""
     ours = pipeline(
         section8.folder.parent,
         *("run", "builder=unfixed", "audit.walks=0", "audit.strings_suite=null"),
@@ -162,8 +162,8 @@ def asked(server: Provided, grammar: str, prompt: tuple[int, ...] = (1, 22557)) 
 
 
 def test_u29_nothing_is_carried_over_between_requests(released: Provided) -> None:
-    """State kept over a run, or over the rows of a batch (llama-cpp-python PR 572, outlines PR
-    556): a request again, between free ones and among them, comes out the same."""
+    """Others kept state between requests or rows of a batch (llama-cpp-python PR 572, outlines PR
+    556). Here a repeated request gives the same answer, after and among unconstrained ones."""
     yes_no, free = 'start: "yes" | "no"', "start: /(.|\\n)*/"
     first = asked(released, yes_no)
     again = [asked(released, grammar) for grammar in (free, yes_no, free, yes_no)]
@@ -178,7 +178,7 @@ def test_u29_nothing_is_carried_over_between_requests(released: Provided) -> Non
 
 
 def test_u26_on_the_released_server(released: Provided) -> None:
-    """What its own grammar engine cannot parse it refuses; what llguidance cannot, it drops."""
+    """It refuses a GBNF that it cannot parse, but drops a grammar that llguidance cannot parse."""
     refused = released.post(
         "/completion", {"prompt": [1], "n_predict": 4, "grammar": 'root ::= "a'}
     )
@@ -189,7 +189,7 @@ def test_u26_on_the_released_server(released: Provided) -> None:
 
 
 def test_another_vocabulary_is_refused(released: Provided, tmp_path: Path) -> None:
-    """Ids of one vocabulary sent to a server of another would be answered with HTTP 200."""
+    """A server with another vocabulary would answer the ids with HTTP 200."""
     done = pipeline(
         tmp_path,
         *("run", "target=server", f"target.url={released.address}", "tokenizer=llama_spm"),
@@ -207,12 +207,12 @@ def test_a_server_that_runs_is_left_running(released: Provided, tmp_path: Path) 
     assert released.get("/health").status == 200
     cells = done.table("cells")
     assert cells["builder"].unique().to_list() == ["server"]
-    assert cells["n_engine_errors"].null_count() == cells.height == 8, "no log is seen"
+    assert cells["n_engine_errors"].null_count() == cells.height == 8, "there is no log to read"
     assert not list((done.folder / "parts").glob("*.log"))
 
 
 def test_a_started_server_stops_with_its_holder(released: Provided, tmp_path: Path) -> None:
-    """`close` waits until the process is gone and its port free."""
+    """`close` waits until the process has ended and its port is free."""
     command = (sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "{port}")
     started = Launched(command, {}, tmp_path / "log", ready="/", limit=30)
     address = started.address
@@ -235,12 +235,12 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 def test_chat_completions_are_judged_by_the_schema(chat: Finished) -> None:
-    """This server's engine keeps the constant and the enums, and not the bounds of integers."""
+    """This server's engine enforces constants and enums, but not the bounds of integers."""
     cells = chat.table("cells")
     assert set(cells["target"]) == {"openai"}
     [constant] = cells.filter(case="constant_schema").to_dicts()
     assert (constant["verdict"], constant["text_valid"]) == ("ok", True)
-    assert constant["output"] != b'{"k":"vwqzjxkq7jkwvzqx"}', "another layout is right too"
+    assert constant["output"] != b'{"k":"vwqzjxkq7jkwvzqx"}', "another layout is valid too"
     [founding] = cells.filter(case="founding").to_dicts()
     assert founding["verdict"] == "silent_corruption"
     assert check(JsonValue({"type": "object"}), founding["output"]) is None
@@ -249,7 +249,7 @@ def test_chat_completions_are_judged_by_the_schema(chat: Finished) -> None:
 
 
 def test_a_case_that_kills_the_server_harms_no_other(chat: Finished) -> None:
-    """It dies of a schema with quotes and backslashes; started again, it answers the rest."""
+    """It crashes on a schema with quotes and backslashes; after a restart it answers the rest."""
     died = chat.table("cells").filter(verdict="crashed")
     assert died["case"].to_list() == ["quotes_and_backslashes"]
     assert "failed to parse grammar" in died["reason"][0]
@@ -258,7 +258,7 @@ def test_a_case_that_kills_the_server_harms_no_other(chat: Finished) -> None:
 
 
 def test_a_format_that_is_dropped_is_unenforced(tmp_path: Path) -> None:
-    """`/v1/completions` of llama-cpp-python takes a `response_format`, ignores it and says 200."""
+    """llama-cpp-python's `/v1/completions` accepts a `response_format`, ignores it, returns 200."""
     done = pipeline(
         tmp_path,
         *("run", "target=openai", "target.api=completions", "grammar=enum", "grammar.limit=2"),
@@ -331,7 +331,7 @@ _BROKEN = {"grammar": Grammar("lark", 'start: "a'), "check": Pattern("a")}
         ({"end": End.CLOSED, "text": None, "said": "gone", "unlike": True}, {}, "gone"),
     ],
 )
-def test_the_reason_says_what_came_and_what_was_seen(
+def test_the_reason_describes_the_text_and_the_engine_errors(
     given: dict[str, Any], how: dict[str, Any], reason: str, open_vocabulary: Any
 ) -> None:
     answered = replace(Answer(End.STOP_ID, 200, text="hello"), **given)
@@ -348,8 +348,8 @@ def test_a_right_text_of_a_server_that_enforces_nothing_is_luck(open_vocabulary:
 
 
 def test_bytes_that_json_cannot_carry_come_from_the_ids(open_vocabulary: Any) -> None:
-    """A text cut inside a character has U+FFFD; the ids have the byte. Where the two disagree in
-    more than that, what was received counts."""
+    """A text cut inside a character has U+FFFD; the ids have the byte. If they differ in anything
+    else, the received text counts."""
     opened = open_vocabulary("mistral_v1")
     byte = opened.vocabulary.rendered.index(b"\xe4")
     given = Answer(End.TOKEN_LIMIT, 200, text="\ufffd", tokens=(byte,))
@@ -359,7 +359,7 @@ def test_bytes_that_json_cannot_carry_come_from_the_ids(open_vocabulary: Any) ->
 
 
 def test_an_impossible_grammar_is_told_from_a_lost_one(open_vocabulary: Any) -> None:
-    """By our own oracle: no byte could have come, whatever the server answered."""
+    """Our own oracle shows that no byte was legal, whatever the server answered."""
     given = Answer(End.TOKEN_LIMIT, 200, text="anything")
     assert judged(open_vocabulary("mistral_v1"), given, case=_NONE)[0] == "impossible"
     assert judged(open_vocabulary("mistral_v1"), given)[0] == "silent_corruption"
@@ -370,11 +370,11 @@ def test_a_constant_shows_through_wrong_spaces() -> None:
     constant, schema, impossible, invalid, _ = suites.load(file).cases
     texts = {" qz jx kvwq7": True, "quite free text, xkvw": True, "Hello, how are you?": False}
     for text, shown in texts.items():
-        assert engaged(constant, Answer(End.STOP_ID, 200, text=text)) is shown
-    assert engaged(schema, Answer(End.STOP_ID, 200, text='{"k":" vw qz"}')) is True
-    assert engaged(schema, Answer(End.REFUSED, 400)) is None
+        assert shows_constant(constant, Answer(End.STOP_ID, 200, text=text)) is shown
+    assert shows_constant(schema, Answer(End.STOP_ID, 200, text='{"k":" vw qz"}')) is True
+    assert shows_constant(schema, Answer(End.REFUSED, 400)) is None
     for case in (impossible, invalid):
-        assert engaged(case, Answer(End.STOP_ID, 200, text="anything")) is None
+        assert shows_constant(case, Answer(End.STOP_ID, 200, text="anything")) is None
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_latest_goes_by_when_a_run_finished_not_when_it_was_copied(tmp_path: Pat
     [
         ([], "compare needs two sides"),
         (["run=RUN"], "there is nothing to compare"),
-        (["run=RUN", "before.builder=fixed"], "go together: give both"),
+        (["run=RUN", "before.builder=fixed"], "give both before.builder=… and after.builder=…"),
         (["run=RUN", "before.builder=x", "after.builder=y"], "no builder 'x'; there is fixed"),
         (["run=RUN", "after.run=baseline"], "can only be the before side"),
         (["run=RUN", "fail_on=sometimes"], "choose from regression, any_change, never"),

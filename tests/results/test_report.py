@@ -401,7 +401,7 @@ def test_a_folder_that_cannot_be_made_is_said(
     [
         (["run=nowhere"], "There is no run 'nowhere'"),
         (["colour=red"], "report --help"),
-        (["before.builder=b"], "go together"),
+        (["before.builder=b"], "or neither"),
         (["before.run=a", "after.run=a", "allow=[all]"], "choose from suites, vocabulary"),
     ],
 )

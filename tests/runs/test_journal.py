@@ -1,4 +1,4 @@
-"""The journal: what a kill leaves is taken back, nothing counts twice, one process writes a run."""
+"""The journal: incomplete entries are removed, no unit counts twice, one process writes a run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def begun(path: Path) -> Group:
     return group
 
 
-def test_half_a_unit_is_taken_back_and_done_units_stay(tmp_path: Path) -> None:
+def test_an_incomplete_unit_is_removed_and_done_units_stay(tmp_path: Path) -> None:
     group = begun(tmp_path / "g.jsonl")
     group.finish(("audit", "fixed"), [("tokenizers", [audit_row("fixed")])])
     whole = group.path.read_bytes()
@@ -59,8 +59,8 @@ def test_half_a_unit_is_taken_back_and_done_units_stay(tmp_path: Path) -> None:
     assert parquet.merge([group.path], tmp_path)["tokenizers"] == 1
 
 
-def test_no_byte_at_which_a_kill_loses_or_doubles(tmp_path: Path) -> None:
-    """Cut anywhere, opened again and finished, the journal gives the same rows."""
+def test_a_kill_at_any_byte_loses_and_doubles_no_unit(tmp_path: Path) -> None:
+    """A journal cut at any byte, then reopened and finished, gives the same rows."""
     builders = ("a", "b", "c")
     group = begun(tmp_path / "whole.jsonl")
     for builder in builders:
@@ -85,7 +85,7 @@ def test_a_unit_done_twice_counts_once(tmp_path: Path) -> None:
     assert len(list(parquet.settled(group.path))) == 1
 
 
-def test_every_owed_unit_gets_a_typed_row_that_its_table_takes(tmp_path: Path) -> None:
+def test_every_required_unit_gets_a_row_that_fits_its_table(tmp_path: Path) -> None:
     one = job(
         tmp_path,
         stages=("audit", "generate"),
@@ -93,10 +93,10 @@ def test_every_owed_unit_gets_a_typed_row_that_its_table_takes(tmp_path: Path) -
         suites=(SuiteRef("x", ("c1", "c2"), "s"),),
         audit=audit(engines=("gbnf",)),
     )
-    owed = list(units.owed(one))
-    assert len(owed) == len(set(owed)) == 1 + 1 + 2 * 2 + 2 * 2
+    required = list(units.required(one))
+    assert len(required) == len(set(required)) == 1 + 1 + 2 * 2 + 2 * 2
     for end in (End.CRASHED, End.TIMEOUT, End.LOAD_REFUSED):
-        for unit in owed:
+        for unit in required:
             for table, rows in placeholders.rows(one, unit, Fate(end, "why")):
                 assert row_check.misfit({"table": table, "rows": rows}) is None
                 parquet.frame(table, rows)
@@ -106,13 +106,13 @@ def test_every_owed_unit_gets_a_typed_row_that_its_table_takes(tmp_path: Path) -
 
 def test_an_engine_does_not_fall_with_the_builder_of_its_name(tmp_path: Path) -> None:
     one = job(tmp_path, builders=("fixed", "xgrammar"), audit=audit(engines=("xgrammar",)))
-    struck = set(placeholders.struck(one, ("build", "xgrammar")))
-    assert struck == {("audit", "xgrammar"), ("walks", "xgrammar")}
+    failing = set(placeholders.failing_with(one, ("build", "xgrammar")))
+    assert failing == {("audit", "xgrammar"), ("walks", "xgrammar")}
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_worker_is_told_what_is_done_or_others_by_marks_alone(tmp_path: Path, seed: int) -> None:
-    """By name, a hundred thousand done cells were megabytes for each worker to read."""
+def test_the_job_of_a_worker_marks_pending_units_in_a_bitmap(tmp_path: Path, seed: int) -> None:
+    """Names of a hundred thousand finished cells would be megabytes for each worker to read."""
     rng = random.Random(seed)
     whole = job(
         tmp_path,
@@ -122,11 +122,11 @@ def test_a_worker_is_told_what_is_done_or_others_by_marks_alone(tmp_path: Path, 
         collections=(CollectionRef("c", "maskbench", "x", tuple(f"s{n}" for n in range(20))),),
     )
     shard = whole.planned(others=units.others(whole, 3, seed % 3))
-    done = {unit for unit in units.owed(shard) if rng.random() < seed / 7}
-    told = units.less(shard, done)
-    assert len(told.to_json()) <= len(whole.to_json()) + len(list(units.owed(whole)))
-    assert units.pending(read_job(told.to_json())) == {*units.owed(shard)} - done
-    assert units.pending(whole) == {*units.owed(whole)}
+    done = {unit for unit in units.required(shard) if rng.random() < seed / 7}
+    told = units.for_worker(shard, done)
+    assert len(told.to_json()) <= len(whole.to_json()) + len(list(units.required(whole)))
+    assert units.pending(read_job(told.to_json())) == {*units.required(shard)} - done
+    assert units.pending(whole) == {*units.required(whole)}
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_garbage_and_deaths_become_typed_rows(
     stub(monkeypatch, tmp_path, script)
     group = begun(tmp_path / "g.jsonl")
     assert attempts.work(group, job(tmp_path), Limits(10), lambda _: None) is None
-    assert group.done == set(units.owed(job(tmp_path)))
+    assert group.done == set(units.required(job(tmp_path)))
     assert group.lost == len(group.done)
     assert parquet.merge([group.path], tmp_path)["tokenizers"] == 1
     row = parquet.read(tmp_path, "tokenizers").row(0, named=True)
@@ -206,7 +206,9 @@ def test_a_run_is_one_commands_and_one_processs(tmp_path: Path) -> None:
 
 def test_resume_names_the_difference(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match=r"llguidance was 1\.9\.1 and is now 1\.9\.2"):
-        resume.same({"x": "1", "llguidance": "1.9.1"}, {"x": "1", "llguidance": "1.9.2"}, tmp_path)
+        resume.check_same(
+            {"x": "1", "llguidance": "1.9.1"}, {"x": "1", "llguidance": "1.9.2"}, tmp_path
+        )
     with pytest.raises(ConfigError, match="There is no run 'none'"):
         resume.command(["resume=none"], str(tmp_path))
     (tmp_path / "odd" / "parts").mkdir(parents=True)
@@ -224,7 +226,7 @@ def test_resume_names_the_difference(tmp_path: Path) -> None:
 def test_a_name_of_any_characters_is_resumed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Hydra's grammar has rules of its own for quotes, brackets, commas and equals signs."""
+    """Hydra's grammar has special rules for quotes, brackets, commas and equals signs."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The protocol: what both sides send is what the committed JSON Schema says, and no more."""
+"""The protocol: all that both sides send matches the committed JSON Schema."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def checked() -> Callable[[str, object], None]:
 
 
 def test_the_committed_schema_is_that_of_the_types() -> None:
-    """Made anew with: python -c 'from pipeline.runs import protocol; print(protocol.schema())'."""
+    """Update it with: python -c 'from pipeline.runs import protocol; print(protocol.schema())'."""
     assert SCHEMA.read_text("utf-8") == protocol.schema()
 
 
@@ -68,7 +68,7 @@ def test_a_job_fits_and_comes_back_equal(
 def test_every_line_of_a_worker_fits(
     suite: tuple[SuiteRef, ...], checked: Callable[[str, object], None]
 ) -> None:
-    """A worker that audits and one that generates; all they say, in its order."""
+    """All messages, in order, of a worker that audits and of one that generates."""
     lines: list[str] = []
     stages = ("audit", "generate") if suite else ("audit",)
     one = job(vocabulary_file("llama_spm"), suites=suite, stages=stages)
@@ -117,18 +117,18 @@ def test_a_job_of_another_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_the_release_before_the_protocol_is_refused(tmp_path: Path) -> None:
-    """Its job has no `protocol`; what is in it could be neither resumed nor merged."""
+    """Its job has no `protocol`, so it can neither be resumed nor merged."""
     path = tmp_path / "old.jsonl"
     path.write_bytes((FIXTURES / "journal_v0.jsonl").read_bytes())
-    with pytest.raises(ResultsError, match=r"another release of byte-exact \(its protocol is 0"):
+    with pytest.raises(ResultsError, match=r"\(its protocol version is 0, this release has 2"):
         Group(path)
 
 
 def test_a_journal_of_older_rows_is_refused_and_so_is_a_merge_of_it(tmp_path: Path) -> None:
-    """Whole tables are converted, part files are not: some of their units would be of today."""
+    """Finished tables are converted; part files are not, because new units would be added."""
     path = tmp_path / "old.jsonl"
     path.write_bytes((FIXTURES / "journal_v1.jsonl").read_bytes())
-    with pytest.raises(ResultsError, match=r"\(its protocol is 1, this one's 2\)"):
+    with pytest.raises(ResultsError, match=r"\(its protocol version is 1, this release has 2\)"):
         Group(path)
     said = (
         f"has rows of schema version 1, and this byte-exact writes version {schemas.SCHEMA_VERSION}"

@@ -1,4 +1,4 @@
-"""A worker's death is an answer: by signal, by silence, by refusal; and nothing is left behind."""
+"""A worker may die by a signal, hang or refuse: each is reported, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def rows(messages: list[dict[str, Any]], table: str) -> list[dict[str, Any]]:
 
 
 def gone(pid: Path) -> bool:
-    """Whether the process is dead and has been waited for: a zombie still has its folder."""
+    """Whether the process is dead and has been waited for: a zombie still has a folder in /proc."""
     return not (Path("/proc") / pid.read_text().strip()).exists()
 
 
@@ -92,7 +92,7 @@ def test_refused_file_is_a_message_and_no_death(tmp_path: Path, fault: str) -> N
 
 
 def test_silent_damage_loads_and_shows_in_the_rows(tmp_path: Path) -> None:
-    """llama.cpp takes these files without a word (U-22)."""
+    """llama.cpp loads these files without any error (U-22)."""
     source = vocabulary_file("llama_spm")
     [whole] = rows(work(job(source))[1], "tokenizers")
     for make in (faults.eos_out_of_range, faults.empty_token_text, faults.without_token_type):
@@ -151,7 +151,7 @@ def test_worker_that_hangs_after_some_rows_keeps_them(
 def test_bytes_that_are_no_utf_8_do_not_end_the_watch(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The worker lives on and hangs; nobody reads, and nobody counts its silence any more."""
+    """If reading stopped at these bytes, the time limit would no longer be enforced."""
     stub(monkeypatch, tmp_path, "printf '\\377\\n'; exec sleep 3")
     said: list[str] = []
     death = supervise(job(tmp_path), said.append, time_limit=0.5)
@@ -162,7 +162,7 @@ def test_bytes_that_are_no_utf_8_do_not_end_the_watch(
 def test_worker_that_never_reads_its_job_is_killed_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A job of more than a pipe's 64 KiB (thousands of cases) waits for its reader."""
+    """Writing a job larger than a pipe's 64 KiB (thousands of cases) blocks until it is read."""
     stub(monkeypatch, tmp_path, "exec sleep 3")
     cases = tuple(f"case_{i:020}" for i in range(10_000))
     begin = time.monotonic()
@@ -254,7 +254,7 @@ def test_no_process_thread_or_file_is_left(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_worker_that_crashes_takes_its_children_along(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A library's process that hangs in native code never sees the end of its standard input."""
+    """A child that hangs in native code does not notice the end of its standard input."""
     child = tmp_path / "child"
     stub(monkeypatch, tmp_path, f'sleep 600 & echo $! > "{child}"; kill -SEGV $$')
     death, _ = work(job(tmp_path), time_limit=250)
@@ -264,7 +264,7 @@ def test_a_worker_that_crashes_takes_its_children_along(
     assert soon_dead([child.read_text().strip()])
 
 
-# --- what is printed is no message ----------------------------------------------------------------
+# --- other output is no message -------------------------------------------------------------------
 
 
 def test_what_native_code_prints_goes_to_standard_error() -> None:
@@ -292,7 +292,7 @@ if "runs.worker" in sys.orig_argv:
 
 
 def test_garbage_on_standard_output_does_not_become_rows_nor_ends_the_run(tmp_path: Path) -> None:
-    """What starts with the interpreter (a .pth file, sitecustomize) prints before `Channel`."""
+    """Code that runs at start-up (a .pth file, sitecustomize) prints before `Channel` exists."""
     (tmp_path / "sitecustomize.py").write_text(NOISE, "utf-8")
     env = {"PYTHONPATH": os.fspath(tmp_path)}
     done = pipeline(tmp_path, "audit", "builder=[fixed]", *QUICK, env=env)

@@ -28,9 +28,9 @@ class Answer:
     said: str = ""
     """Why there is no text."""
     errors: tuple[str, ...] | None = None
-    """Engine errors in the server's log meanwhile; None if there is no log."""
+    """Engine errors in the server's log during the request; None if there is no log."""
     unlike: bool = False
-    """Whether it differs from the answer to the same request among others."""
+    """Whether it differs from the answer to the same request sent together with others."""
 
 
 class Interface(Protocol):

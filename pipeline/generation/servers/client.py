@@ -1,8 +1,8 @@
-"""Ask a server many cases: several at once, with retries, always bounded in time.
+"""Send many cases to a server: several at once, with retries, always with a time limit.
 
 The log of a server does not say which of several concurrent requests caused an engine error, and a
-crash fails all of them. So unclear answers are asked again alone, if the server was started for
-the run and can be started again.
+crash fails all of them. So a case with an unclear answer is sent again alone, if the server was
+started for the run and can be restarted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BACK_OFF = 0.25
 """Seconds before the first retry; each next retry waits twice as long."""
 _LONGEST_WAIT = 10.0
 _ENOUGH = 8
-"""Consecutive hanging requests, or restarts, after which the server is given up."""
+"""Consecutive hanging requests, or restarts, after which no more requests are sent."""
 
 
 class Remote:
@@ -40,59 +40,59 @@ class Remote:
         interface: Interface,
         encode: Callable[[str], Sequence[int]],
         settings: TargetSettings,
-        heard: Callable[[], None],
+        on_answer: Callable[[], None],
     ) -> None:
-        """`encode` returns a prompt's ids; `heard` is called at each answer, as a sign of life."""
+        """`encode` returns a prompt's ids; `on_answer` is called at each answer."""
         self._server = server
         self._interface = interface
         self._encode = encode
         self._settings = settings
-        self._heard = heard
+        self._on_answer = on_answer
         self._hung = 0
         self._restarts = 0
 
     def ask(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Answer]]:
         """Send all requests; yield each with its answer, in any order.
 
-        If an answer is unclear, it is asked for again alone (see the module).
+        A case with an unclear answer is sent again alone (see the module).
         """
         own = self._server.own
         if own is None:
-            yield from self._crowd(requests)
+            yield from self._send_together(requests)
             return
         if self._settings.slots == 1:
-            yield from ((request, self._alone(own, request)) for request in requests)
+            yield from ((request, self._send_alone(own, request)) for request in requests)
             return
         since = own.log.end()
-        first = list(self._crowd(requests))
+        first = list(self._send_together(requests))
         n_texts = sum(found.text is not None for _, found in first)
         noisy = bool(own.log.errors(since, n_texts))
         for request, found in first:
             unclear = noisy if found.text is not None else found.end in {End.CLOSED, End.TIMEOUT}
             if unclear:
-                yield request, self._alone(own, request, found)
+                yield request, self._send_alone(own, request, found)
             else:
                 yield request, replace(found, errors=None if found.text is None else ())
 
-    def _crowd(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Answer]]:
+    def _send_together(self, requests: Sequence[Request]) -> Iterator[tuple[Request, Answer]]:
         with ThreadPoolExecutor(self._settings.slots, thread_name_prefix="ask") as pool:
-            asked = {pool.submit(self._patiently, request): request for request in requests}
+            asked = {pool.submit(self._send_unless_down, request): request for request in requests}
             for done in as_completed(asked):
-                self._heard()
+                self._on_answer()
                 yield asked[done], done.result()
 
-    def _patiently(self, request: Request) -> Answer:
+    def _send_unless_down(self, request: Request) -> Answer:
         """Send a request, unless the server has hung too often or has ended."""
         if self._hung >= _ENOUGH:
             return Answer(End.TIMEOUT, said=f"not sent: the last {_ENOUGH} requests timed out")
         if self._server.own is not None and not self._server.own.alive:
-            return Answer(End.CLOSED, said="not sent: the server had ended")
-        found = self._ask(request)
+            return Answer(End.CLOSED, said="not sent: the server had exited")
+        found = self._send(request)
         self._hung = self._hung + 1 if found.end is End.TIMEOUT else 0
         return found
 
-    def _ask(self, request: Request) -> Answer:
-        """Ask one case, with retries."""
+    def _send(self, request: Request) -> Answer:
+        """Send one case, with retries."""
         prompt = self._encode(request.case.prompt)
         body = self._interface.body(request.case, prompt, request.max_tokens)
         data = json.dumps(body).encode()
@@ -113,16 +113,16 @@ class Remote:
             time.sleep(min(reply.retry_after or _BACK_OFF * 2**attempt, _LONGEST_WAIT))
             attempt += 1
 
-    def _alone(self, own: Launched, request: Request, first: Answer | None = None) -> Answer:
-        """Ask one case alone, of a healthy server; `first` is its answer among other requests."""
-        self._heard()
+    def _send_alone(self, own: Launched, request: Request, first: Answer | None = None) -> Answer:
+        """Send one case alone, to a healthy server; `first` is its answer among other requests."""
+        self._on_answer()
         try:
             if not own.alive or self._hung:
                 self._restart(own)
         except PipelineError as error:
             return Answer(End.CLOSED, said=str(error))
         since = own.log.end()
-        found = self._ask(request)
+        found = self._send(request)
         self._hung = int(found.end is End.TIMEOUT)
         if found.text is None:
             if found.end is End.CLOSED and not own.alive:

@@ -1,4 +1,4 @@
-"""One HTTP exchange with one address, bounded in time and size.
+"""One HTTP exchange with one address, with limits on time and size.
 
 It uses no proxy and follows no redirect, so no answer can cause a request to another host.
 """
@@ -66,7 +66,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Reply:
-    """The reply, as far as it came."""
+    """The reply, or the part of it that arrived."""
 
     status: int | None = None
     """None if there was no status line."""
@@ -119,7 +119,7 @@ def exchange(
 
 
 def _read(sock: socket.socket, response: http.client.HTTPResponse, until: float) -> bytes:
-    """The body, or slightly more than `_MOST` bytes of it; a slow body ends at `until`."""
+    """The body, or slightly more than `_MOST` bytes of it. Raises TimeoutError at `until`."""
     data = bytearray()
     while len(data) <= _MOST:
         _wait(sock, until)

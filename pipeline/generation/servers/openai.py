@@ -1,7 +1,7 @@
 """OpenAI's HTTP interface, as other servers offer it: completions with a `response_format`.
 
-It carries only JSON Schemas, and it promises only the schema. The layout in the schema's
-`x-guidance` is known to llguidance alone.
+It accepts only JSON Schemas, and it promises only the schema. Only llguidance knows the layout in
+the schema's `x-guidance`.
 """
 
 from __future__ import annotations

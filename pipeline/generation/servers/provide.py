@@ -118,7 +118,7 @@ def provide(
     """
     if target.url is not None:
         found = Provided(Address.of(target.url), "", None)
-        found.version = _says(found) or "unknown"
+        found.version = _described(found) or "unknown"
         return found
     command, version, file = _started(target, default)
     shared = target.command is not None or default.shared_context
@@ -126,12 +126,12 @@ def provide(
     fill["context"] = str(context * (target.slots if shared else 1))
     launched = Launched(command, fill, log, ready=ready, limit=target.start_limit)
     found = Provided(launched, version, provenance.file_sha256(file) if file else None)
-    found.version = version or " ".join(filter(None, (command[0], _says(found))))
+    found.version = version or " ".join(filter(None, (command[0], _described(found))))
     return found
 
 
 def label(target: TargetSettings, default: Default) -> str:
-    """The label of a server's build: that of the settings, else its program."""
+    """The label of a server's build: from the settings, else the name of its program or package."""
     if target.label:
         return target.label
     if target.url is not None:
@@ -162,7 +162,7 @@ def _started(target: TargetSettings, default: Default) -> tuple[tuple[str, ...],
     return default.command, version, library
 
 
-def _says(server: Provided) -> str:
+def _described(server: Provided) -> str:
     """The server's own description: its build, else the name in its replies."""
     reply = server.get("/props")
     try:

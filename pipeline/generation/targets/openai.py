@@ -56,7 +56,7 @@ class OpenAITarget:
     def opened(self, inputs: Inputs, requests: Sequence[Request]) -> Generator[Generation]:
         """See `generating.GeneratingTarget`."""
         from .. import server_cells  # loads native libraries
-        from ..servers import openai  # of workers only
+        from ..servers import openai  # used by workers only
 
         settings = inputs.target
         with server_cells.provided(inputs, requests, _DEFAULT, ready="/v1/models") as server:

@@ -46,7 +46,7 @@ class ServerTarget:
         check(settings, time_limit)
 
     def carries(self, kind: str) -> bool:
-        """See `target.Target`; true for all: JSON Schemas as such, others as `%llguidance`."""
+        """See `target.Target`; always true: schemas are sent unchanged, others as `%llguidance`."""
         return True
 
     def label(self, settings: TargetSettings) -> str:
@@ -57,14 +57,14 @@ class ServerTarget:
     def opened(self, inputs: Inputs, requests: Sequence[Request]) -> Generator[Generation]:
         """See `generating.GeneratingTarget`."""
         from .. import server_cells  # loads native libraries
-        from ..servers import llama_cpp  # of workers only
+        from ..servers import llama_cpp  # used by workers only
 
         with server_cells.provided(inputs, requests, DEFAULT, ready="/health") as server:
-            _same_vocabulary(inputs, server)
+            _check_vocabulary(inputs, server)
             yield server_cells.ServerCells(inputs, server, llama_cpp.Server())
 
 
-def _same_vocabulary(inputs: Inputs, server: Provided) -> None:
+def _check_vocabulary(inputs: Inputs, server: Provided) -> None:
     """Raise PipelineError unless the server is llama.cpp's and has our vocabulary."""
     asked = {"content": _PROBE, "add_special": True, "parse_special": True}
     reply = server.post("/tokenize", asked)

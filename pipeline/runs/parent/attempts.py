@@ -2,8 +2,8 @@
 
 When a worker dies, the units it had started are suspects. All unfinished units are run again, cell
 by cell, so that the next death has one suspect. A unit that was open at two deaths is the culprit
-and gets its verdict; the other units continue. So no unit is lost if something else kills one
-worker.
+and gets its verdict; the other units are run again. A unit is therefore not lost if something else
+kills a worker once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Limits:
 
 @dataclass
 class _Worker:
-    """What the messages of one worker have said so far."""
+    """The state of one worker, according to its messages so far."""
 
     group: Group
     remote: bool
@@ -64,7 +64,7 @@ class _Worker:
     """Whether one of these rows has no result."""
 
     def take(self, line: str) -> None:
-        """Take one line; rows are held back until their unit is done."""
+        """Process one line; rows are kept in `held` until their unit is done."""
         match parquet.message(line):
             case {"type": "rows", **rest}:
                 if fault := row_check.misfit(rest):
@@ -80,7 +80,7 @@ class _Worker:
                 unit = _unit(names)
                 self.open.pop(unit, None)
                 if self.held or unit[0] in units.STAGE_OF:
-                    self.group.settle(unit, self.held, lost=self.lost)
+                    self.group.finish_with_lines(unit, self.held, lost=self.lost)
                     self.finished += 1
                     self.progress(unit)
                 self.held, self.lost = [], False
@@ -93,9 +93,9 @@ class _Worker:
             case {"type": "end"} if self.held:
                 raise Garbage("rows that belong to no unit")
             case _:
-                pass  # printed by something else in that process
+                pass  # other output of that process
 
-    def at(self) -> list[Unit]:
+    def suspects(self) -> list[Unit]:
         """The units that were open when the worker died; `LOAD` if there were none."""
         return list(self.open) or [LOAD]
 
@@ -105,32 +105,32 @@ def work(group: Group, job: Job, limits: Limits, progress: Callable[[Unit], None
     deaths: Counter[Unit] = Counter()
     in_a_row = 0
 
-    def bury(culprit: Unit, fate: Fate) -> None:
-        for unit in placeholders.struck(job, culprit):
+    def record_fate(culprit: Unit, fate: Fate) -> None:
+        for unit in placeholders.failing_with(job, culprit):
             if unit not in group.done:
                 group.finish(unit, placeholders.rows(job, unit, fate), lost=fate.lost)
                 progress(unit)
 
-    while any(unit not in group.done for unit in units.owed(job)):
+    while any(unit not in group.done for unit in units.required(job)):
         if limits.spent():
-            bury(LOAD, Fate(End.TIMEOUT, _BUDGET))
+            record_fate(LOAD, Fate(End.TIMEOUT, _BUDGET))
             break
         worker, death = _attempt(group, job, limits, progress)
         if death is None:
             if worker.refusal is not None:
                 return worker.refusal
-            bury(LOAD, Fate(End.CRASHED, "the worker ended before its job was done."))
+            record_fate(LOAD, Fate(End.CRASHED, "the worker ended before its job was done."))
             break
         if limits.spent():
             continue
-        at = [worker.over] if worker.over is not None else worker.at()
-        group.write({"type": "died", "at": at, "reason": death.reason})
-        deaths.update(at)
+        suspects = [worker.over] if worker.over is not None else worker.suspects()
+        group.write({"type": "died", "at": suspects, "reason": death.reason})
+        deaths.update(suspects)
         in_a_row = 0 if worker.finished else in_a_row
-        if worker.over is not None or len(at) == 1 or job.plan.apart:
-            for culprit in (unit for unit in at if deaths[unit] > 1 or unit == worker.over):
+        if worker.over is not None or len(suspects) == 1 or job.plan.apart:
+            for culprit in (unit for unit in suspects if deaths[unit] > 1 or unit == worker.over):
                 in_a_row += 1
-                bury(LOAD if in_a_row >= _IN_A_ROW else culprit, _fate(death, worker.over))
+                record_fate(LOAD if in_a_row >= _IN_A_ROW else culprit, _fate(death, worker.over))
                 job = placeholders.without(job, culprit)
         job = job.planned(apart=True)
     return None
@@ -148,9 +148,9 @@ def _attempt(
 ) -> tuple[_Worker, Death | None]:
     """Run the unfinished units of a job in one worker."""
     worker = _Worker(group, job.remote, progress)
-    missing = {units.STAGE_OF[unit[0]] for unit in units.owed(job) if unit not in group.done}
+    missing = {units.STAGE_OF[unit[0]] for unit in units.required(job) if unit not in group.done}
     stages = tuple(stage for stage in job.plan.stages if stage in missing)
-    rest = units.less(job.planned(stages=stages), group.done)
+    rest = units.for_worker(job.planned(stages=stages), group.done)
     death = supervise(rest, worker.take, time_limit=limits.silence, deadline=limits.deadline)
     return worker, death
 

@@ -20,7 +20,7 @@ from ...model.verdicts import RunStatus
 from ...results.tables import parquet, schemas
 from ...system import files, provenance
 from . import journal
-from .command import asked, unwritable
+from .command import recorded, unwritable
 from .journal import Group
 
 _OWN = ("model.", "tokenizer.", "target.", "shard.index")
@@ -43,15 +43,15 @@ def _find(folder: Path) -> _Found:
     missing = [f"{path.stem} is being written by another process" for path in busy]
     missing += [f"{g.path.stem} is not finished" for g in groups if not g.closed]
     for group in groups:
-        _same(groups[0], group)
+        _check_same_run(groups[0], group)
     begun = {group.name for group in groups} | {journal.job_name(path) for path in busy}
-    command = asked(folder)
+    command = recorded(folder)
     wanted = [" ".join(job) for job in command.jobs] if command is not None else []
     missing += [f"{name} has not begun" for name in wanted if name not in begun]
     return _Found(groups, missing)
 
 
-def _same(one: Group, other: Group) -> None:
+def _check_same_run(one: Group, other: Group) -> None:
     """Raise ResultsError for parts of different runs; the message names the first difference."""
     for key in sorted({*one.identity} & {*other.identity}):
         here, there = one.identity[key], other.identity[key]

@@ -90,7 +90,7 @@ def reclaim(folder: Path) -> Command:
                 f"the shards of {folder} were started as separate commands. Start those of the "
                 "missing shards again; `python -m pipeline collect` lists them."
             )
-    command = asked(folder)
+    command = recorded(folder)
     if command is None:
         raise ConfigError(
             f"{folder} cannot be resumed: its command was not recorded in "
@@ -108,7 +108,7 @@ def reclaim(folder: Path) -> Command:
     return command
 
 
-def asked(folder: Path) -> Command | None:
+def recorded(folder: Path) -> Command | None:
     """The recorded command of a run, or None."""
     try:
         found: dict[str, Any] = json.loads((folder / "parts" / "command.json").read_bytes())

@@ -55,9 +55,9 @@ def execute(
 
     If its input cannot be used, a `PipelineError` is raised and the group is removed. With
     `keep_refused` (a multirun), or if units are already done, the other cells become `load_refused`
-    instead; but a missing source of a resumed job raises and keeps the group. `deadline` is the
-    `time.monotonic()` at which `run.budget` is spent; `name` is the name of the job within its
-    command.
+    instead. But a missing source of a resumed job raises an error, and the group is kept.
+    `deadline` is the `time.monotonic()` at which `run.budget` is spent; `name` is the name of the
+    job within its command.
     """
     chosen = plan.chosen(settings)
     index, count = settings.shard.index, settings.shard.count
@@ -70,7 +70,7 @@ def execute(
             "give the files different names."
         )
     _begun.add(path)
-    with journal.alone(path) as mine:
+    with journal.locked(path) as mine:
         if not mine:
             raise ConfigError(f"{path} is being written by another process. Wait until that ends.")
         group, identity = Group(path), _identity(settings, job, chosen.hashes)
@@ -98,7 +98,7 @@ def _bring_to_end(
     """Do the unfinished units of a group and close it."""
     group, job, identity = todo.group, todo.job, todo.identity
     if group.identity:
-        resume.same(group.identity, identity, settings.folder)
+        resume.check_same(group.identity, identity, settings.folder)
         if group.closed:
             return Outcome(settings.folder, group.refused)
     limits = Limits(settings.engine.time_limit, deadline)
@@ -113,7 +113,7 @@ def _bring_to_end(
         refusal = str(error)
     if refusal is not None:
         todo.begin(job)
-        for unit in units.owed(job):
+        for unit in units.required(job):
             group.finish(unit, placeholders.rows(job, unit, Fate(End.LOAD_REFUSED, refusal)))
     group.close(refusal)
     return Outcome(settings.folder, refusal)
@@ -122,13 +122,13 @@ def _bring_to_end(
 def _work(todo: _Todo, settings: Settings, limits: Limits) -> str | None:
     """Run a group's job; returns None. Raises InputRefused or SourceError for unusable input."""
     group, job = todo.group, todo.job
-    for again in (False, True):
+    for again in (False, True):  # the second pass is for files that disappeared in the first
         job = plan.with_files(job, settings)
         todo.begin(job)
-        owed = set(units.owed(job))
+        required = set(units.required(job))
         with tqdm(
-            total=len(owed),
-            initial=len(owed & group.done),
+            total=len(required),
+            initial=len(required & group.done),
             desc=visible(f"{job.model}/{job.tokenizer}"),
             unit="unit",
             leave=False,
@@ -142,11 +142,11 @@ def _work(todo: _Todo, settings: Settings, limits: Limits) -> str | None:
             return None
         if again or all(Path(ref.path).exists() for ref in (job.weights, job.tokens) if ref):
             raise InputRefused(refusal)
-    raise AssertionError("the second pass returns or raises")  # it is for files that vanished
+    raise AssertionError("the second pass returns or raises")
 
 
 def _identity(settings: Settings, job: Job, hashes: dict[str, str]) -> dict[str, str]:
-    """Everything that a group's rows depend on: values by display name; see `resume.same`."""
+    """Everything that a group's rows depend on: values by display name; see `resume.check_same`."""
     found = dict(provenance.versions()) | {"commit": provenance.commit() or "none"}
     values = asdict(settings)
     for key in ("run", "results_dir"):

@@ -3,7 +3,7 @@
 The folder `parts/` of a run holds
 
     command.json    the command, so that it can be run again
-    lock            held by the process that writes the run; the kernel frees it when that dies
+    lock            held by the process that writes the run; the kernel frees it when it dies
     owner           the command that the run belongs to: one command may have several processes
     <group>.jsonl   one (model, tokenizer) group: its job, messages of its workers, `closed`
     <group>.log     the log of a server that was started for the group
@@ -75,10 +75,10 @@ class Group:
     ) -> None:
         """Write a finished unit in one piece; `rows` are (table, rows) pairs of JSON values."""
         held = [{"type": "rows", "table": table, "rows": some} for table, some in rows]
-        self.settle(unit, [json.dumps(message) + "\n" for message in held], lost=lost)
+        self.finish_with_lines(unit, [json.dumps(message) + "\n" for message in held], lost=lost)
 
-    def settle(self, unit: Unit, lines: list[str], *, lost: bool = False) -> None:
-        """As `finish`, with the rows as the JSON lines that a worker sent."""
+    def finish_with_lines(self, unit: Unit, lines: list[str], *, lost: bool = False) -> None:
+        """Like `finish`, but the rows are the JSON lines that a worker sent."""
         if unit not in self.done:
             done = {"type": "done", "unit": unit} | ({"lost": True} if lost else {})
             self._append("".join([*lines, json.dumps(done) + "\n"]))
@@ -150,9 +150,9 @@ def _same_release(path: Path, message: dict[str, Any]) -> None:
     """Raise ResultsError for a journal of another version of the protocol or of the tables."""
     if (version := message["job"].get("protocol", 0)) != VERSION:
         raise ResultsError(
-            f"{path} was written by another release of byte-exact (its protocol is {version}, this "
-            f"one's {VERSION}). Finish the run with that release, or start it again under another "
-            "run.name."
+            f"{path} was written by another release of byte-exact (its protocol version is "
+            f"{version}, this release has {VERSION}). Finish the run with that release, or start it"
+            " again under another run.name."
         )
     if objection := parquet.of_another_schema(path, message):
         raise ResultsError(objection)
@@ -170,7 +170,7 @@ def groups(folder: Path) -> tuple[list[Group], list[Path]]:
     free: list[Group] = []
     busy: list[Path] = []
     for path in sorted((folder / "parts").glob("*.jsonl")):
-        with alone(path) as mine:
+        with locked(path) as mine:
             if mine:
                 free.append(Group(path))
             else:
@@ -190,7 +190,7 @@ def job_name(group: Path) -> str | None:
 
 
 @contextmanager
-def alone(group: Path) -> Generator[bool]:
+def locked(group: Path) -> Generator[bool]:
     """Lock a group for the block; yields False if another process holds the lock.
 
     The kernel frees the lock when the process dies.

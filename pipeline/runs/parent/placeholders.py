@@ -9,7 +9,7 @@ from ...model.names import Row, Unit
 from ...model.verdicts import Cause, End, InstanceVerdict, Status
 from ...results.tables import schemas
 from ..protocol import Job
-from ..units import owed
+from ..units import required
 
 LOAD: Unit = ("load",)
 """Stands for the work of a worker before its first unit."""
@@ -25,9 +25,9 @@ class Fate:
     """Whether the result counts as lost; False if the limit of the case itself was reached."""
 
 
-def struck(job: Job, culprit: Unit) -> Iterator[Unit]:
+def failing_with(job: Job, culprit: Unit) -> Iterator[Unit]:
     """The units that fail with a culprit: the unit itself, or every unit that needs it."""
-    for unit in owed(job):
+    for unit in required(job):
         match culprit:
             case ("load",):
                 yield unit
@@ -77,7 +77,7 @@ def rows(job: Job, unit: Unit, fate: Fate) -> list[tuple[str, list[Row]]]:
             names = {"builder": builder, "collection": collection, "schema": name}
             return [("replay", [_row("replay", job, **names) | row | {"reason": fate.reason}])]
         case _:
-            raise ValueError(f"no rows are owed for {unit}")
+            raise ValueError(f"{unit} is not a unit that has rows")
 
 
 def _row(table: str, job: Job, **names: str) -> Row:

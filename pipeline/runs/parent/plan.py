@@ -141,7 +141,7 @@ def shard(whole: Job, chosen: Chosen, count: int, index: int) -> Job:
     """The part of a job for one shard; all parts together are the whole job."""
     if count == 1:
         return whole
-    kept = set(units.even([cost for one in chosen.costs for cost in one], count, index))
+    kept = set(units.balance([cost for one in chosen.costs for cost in one], count, index))
     mine: dict[str, tuple[str, ...]] = {}
     at = 0
     for collection in chosen.collections:
@@ -235,7 +235,7 @@ def _audit(settings: AuditSettings) -> AuditSettings:
 
 
 def _named(group: str, source: Source) -> tuple[str, ...]:
-    """The overrides that select a source. Of a path they have only the file name."""
+    """The overrides that select a source; a path is shortened to its file name."""
     if source.path is None:
         return (f"{group}={quoted(source.label)}",)
     return f"{group}=path", f"{group}.path={quoted(_text(Path(source.path).name))}"
@@ -262,12 +262,12 @@ def _absolute(path: str | None) -> str | None:
 
 
 def _text(name: str) -> str:
-    """The name as valid UTF-8, which a file name need not be."""
+    """The name as valid UTF-8; a file name may be invalid."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def with_files(job: Job, settings: Settings) -> Job:
-    """The job with its files found, fetched and checked. Raises SourceError if there is none."""
+    """The job with its files found, fetched and checked. Raises SourceError if one is missing."""
     model, tokenizer = settings.model, settings.tokenizer
     weights = tokens = None
     if model.kind != "forge" or model.path is not None:

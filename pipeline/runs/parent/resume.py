@@ -17,7 +17,7 @@ from .command import Command, reclaim
 _KEY = "resume="
 
 
-def wanted(arguments: Sequence[str]) -> str | None:
+def named_run(arguments: Sequence[str]) -> str | None:
     """The run named by `resume=RUN`, or None."""
     return next((a.removeprefix(_KEY) for a in arguments if a.startswith(_KEY)), None)
 
@@ -29,7 +29,7 @@ def command(arguments: Sequence[str], results_dir: str) -> Command:
     and `results_dir=` only arguments that the run already has are allowed. Raises ConfigError for
     other arguments and for a working folder that cannot be entered.
     """
-    named = wanted(arguments) or ""
+    named = named_run(arguments) or ""
     folder = run_folder.find(named, Path(results_dir), unfinished=True).absolute()
     then = reclaim(folder)
     extra = [a for a in arguments if not a.startswith((_KEY, "results_dir="))]
@@ -55,7 +55,7 @@ def command(arguments: Sequence[str], results_dir: str) -> Command:
     return Command(then.name, (*overrides, *flags), then.folder, then.jobs)
 
 
-def same(then: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
+def check_same(then: Mapping[str, str], now: Mapping[str, str], folder: Path) -> None:
     """Raise ResultsError if something that a group's rows depend on has changed since it began."""
     for key in sorted({*then, *now}):
         before, after = then.get(key, "not set"), now.get(key, "not set")

@@ -64,8 +64,8 @@ class Settings:
     """The folder of all runs."""
     stages: tuple[str, ...] | None = setting(None, one_of=STAGES)
     """Stages to run: `audit` (token tables and masks), `generate`, `replay` (instances of
-    collections). null for all; `generate` then uses suites and prompts, and other collections only
-    for servers."""
+    collections). null for all; `generate` then skips collections without prompts, except for
+    servers."""
 
     @property
     def folder(self) -> Path:

@@ -27,7 +27,7 @@ _LONGEST_LINE = 2**28
 
 _GRACE = 2.0
 """Seconds for reading a dead worker's last messages; its children may keep its standard output open
-for longer."""
+longer."""
 
 
 class Garbage(Exception):

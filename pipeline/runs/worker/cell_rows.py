@@ -67,7 +67,7 @@ def cell_row(
             request.max_tokens,
             job.engine.on_error,
             version,
-            *_drawn(job, request),
+            *_sampling_settings(job, request),
         ),
         "text_valid": False,
         "tokenize": _tokenize(table) if table else None,
@@ -107,7 +107,7 @@ def _tokenize(table: TokenTable) -> str:
     return table.tokenize_mode if table.tokenize else TokenizeMode.GREEDY.value
 
 
-def untried(request: Request) -> Row:
+def not_generated(request: Request) -> Row:
     """The outcome of an imported case that cannot be generated."""
     return {
         "verdict": Verdict.GRAMMAR_ERROR.value,
@@ -127,9 +127,9 @@ def without_table(refusal: BuilderRefused) -> Row:
     }
 
 
-def _drawn(job: Job, request: Request) -> list[object]:
+def _sampling_settings(job: Job, request: Request) -> list[object]:
     """The sampling settings that decide an outcome; none for greedy decoding."""
-    drawn = job.sampling
-    if drawn.temperature == 0:
+    sampling = job.sampling
+    if sampling.temperature == 0:
         return []
-    return [drawn.temperature, drawn.top_p, drawn.seed, request.repeat]
+    return [sampling.temperature, sampling.top_p, sampling.seed, request.repeat]

@@ -39,7 +39,7 @@ class Channel:
         self.send(Done(unit))
 
     def rows(self, table: str, rows: Iterable[Row]) -> None:
-        """Send rows of one table; bytes travel as Latin-1 text, one character a byte."""
+        """Send rows of one table; bytes are sent as Latin-1 text, one character per byte."""
         if plain := _as_text(rows):
             self.send(Rows(table, plain))
 
@@ -59,7 +59,7 @@ def _plain(message: Message) -> dict[str, Any]:
 
 
 def _as_text(rows: Iterable[Row]) -> list[dict[str, Cell]]:
-    """Rows with their bytes as Latin-1 text."""
+    """The rows, with bytes converted to Latin-1 text."""
     return [
         {
             name: value.decode("latin-1") if isinstance(value, bytes) else cast(Cell, value)

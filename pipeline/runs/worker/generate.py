@@ -30,8 +30,9 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
     inputs = _inputs(session, tables, judge, watcher)
     with target.opened(inputs, requests) as generation:
         cells = _Cells(session, tables, watcher, generation)
-        missing = (one for one in requests if one.unit in session.wanted or _shows(one, session))
-        able = [request for request in missing if not cells.without(request)]
+        wanted = session.wanted
+        missing = (one for one in requests if one.unit in wanted or _is_sentinel(one, session))
+        able = [request for request in missing if not cells.send_without_generating(request)]
         apart = session.job.plan.apart and target.shows_tables
         for some in [[request] for request in able] if apart else [able]:
             for request in some:
@@ -43,8 +44,8 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
             session.channel.send(Timings(names | timings))
 
 
-def _shows(request: Request, session: Session) -> bool:
-    """Whether it is a sentinel case of a server; a resumed job sends those again."""
+def _is_sentinel(request: Request, session: Session) -> bool:
+    """Whether this is a sentinel case for a server; a resumed job sends these again."""
     return session.job.remote and request.case.suite == SENTINEL
 
 
@@ -99,11 +100,11 @@ class _Cells:
         self._watcher = watcher
         self._generation = generation
 
-    def without(self, request: Request) -> bool:
+    def send_without_generating(self, request: Request) -> bool:
         """Send the row of a cell that cannot be generated; False for one that can."""
         refusal = self._tables.refused.get(request.builder)
         if request.case.refused:
-            outcome = cell_rows.untried(request)
+            outcome = cell_rows.not_generated(request)
         elif refusal is not None:
             outcome = cell_rows.without_table(refusal)
         else:

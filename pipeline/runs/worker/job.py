@@ -37,7 +37,7 @@ from .session import Session
 from .tables import Tables
 
 _NO_GPU = (
-    "runtime=gpu was asked for, but llama.cpp was built without a GPU backend or finds no GPU. "
+    "runtime=gpu is set, but llama.cpp was built without a GPU backend or finds no GPU. "
     "Install a CUDA build with `CMAKE_ARGS=-DGGML_CUDA=on pip install --force-reinstall "
     "--no-binary llama-cpp-python llama-cpp-python`, or use runtime=cpu."
 )
@@ -94,7 +94,7 @@ def run_job(job: Job, channel: Channel) -> None:
 
 
 def _work(session: Session) -> None:
-    """Run the stages. Raises PipelineError for wrong declarations of a user."""
+    """Run the stages. Raises PipelineError for input that a user must correct."""
     stages, judge = session.job.plan.stages, Judge(session)
     if session.job.remote:
         generate.run(session, Tables(), judge)

@@ -17,14 +17,14 @@ _OPEN_FILES = 512
 def confine(limit: int, *, gpu: bool) -> None:
     """Limit memory, open files and core dumps of this process.
 
-    `limit` is in bytes; 0 means the memory of the machine. A GPU's driver reserves more address
-    space than that, so with a GPU memory is limited only if `limit` is not 0. Limits that the
-    system does not allow are skipped.
+    `limit` is in bytes; 0 means the memory of the machine. With a GPU, 0 means no limit, because
+    its driver reserves more address space than the machine has memory. Limits that the system does
+    not allow are skipped.
     """
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
     if limit or not (gpu and Path("/dev/nvidiactl").exists()):
-        _limit(resource.RLIMIT_DATA, limit or memory.whole())
+        _limit(resource.RLIMIT_DATA, limit or memory.total())
     with contextlib.suppress(OSError):
         # if memory still runs out, the kernel kills this process first
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")

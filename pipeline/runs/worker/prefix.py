@@ -161,7 +161,7 @@ def _unplaced(session: Session, reason: str) -> Row:
 
 
 def _flag_rows(session: Session, placement: Placement) -> Iterator[Row]:
-    """Rows of `flags`: no flag of `llama_tokenize` removes the added space."""
+    """Rows of `flags`: whether `llama_tokenize` adds a space, for each combination of its flags."""
     vocabulary = session.vocabulary
     mark = b"" if placement.marker == -1 else vocabulary.texts[placement.marker]
     for text, add, parse in product((b"Write", mark + b"Write"), (False, True), (False, True)):

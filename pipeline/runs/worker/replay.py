@@ -1,4 +1,4 @@
-"""The replay stage: instances of imported schemas are walked through every builder's masks.
+"""The replay stage: checks instances of imported schemas against every builder's masks.
 
 Each of several threads works on one schema at a time, under all its builders. Almost all the time
 is spent in the engine, which releases the GIL.
@@ -114,7 +114,7 @@ class _Replayer:
 
     @cached_property
     def spelt(self) -> list[tuple[Instance, Split, list[int]]]:
-        """Every instance in every split: the same for all builders."""
+        """(instance, kind of split, ids) of every instance and split; the same for all builders."""
         seed = f"{self.session.job.audit.seed}/{self.task.item.id}"
         return [
             (instance, split, ids)
@@ -209,13 +209,15 @@ class _Replayer:
             return verdict, cause
         with meter.engine_time():
             by_bytes = self.language.match(instance.text).complete
-        by_truth = by_bytes and instance.valid and self._truth_goes_on(ids, walked, table, meter)
+        by_truth = (
+            by_bytes and instance.valid and self._true_table_accepts(ids, walked, table, meter)
+        )
         return judge(instance.valid, walked, by_bytes, by_truth)
 
-    def _truth_goes_on(
+    def _true_table_accepts(
         self, ids: list[int], walked: WalkResult, table: TokenTable, meter: Meter
     ) -> bool:
-        """Whether the true table accepts the tokens up to the failed one, or also a failed end.
+        """Whether the true table accepts where the builder's table failed: a token, or the end.
 
         Always False if the builder's table is the true one. See `acceptance.judge`.
         """

@@ -52,7 +52,7 @@ class Session:
 
     @cached_property
     def survival(self) -> Survival:
-        """On which bytes `llama_tokenize` returns; uncertain ones are tried in a child process."""
+        """Which bytes crash `llama_tokenize`; uncertain ones are tried in a child process."""
         return Survival(self.file, self.vocabulary)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""On which bytes `llama_tokenize` returns. Uncertain ones are tried in a child that may die."""
+"""Finds bytes that crash `llama_tokenize`. Uncertain ones are tried in a child that may die."""
 
 from __future__ import annotations
 

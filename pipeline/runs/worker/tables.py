@@ -35,7 +35,7 @@ class Tables:
         )
 
 
-def _unsaid(_: str) -> None:
+def _ignore(_: str) -> None:
     pass
 
 
@@ -44,15 +44,15 @@ def build(
     material: Material,
     engine: Llguidance,
     *,
-    started: Callable[[str], None] = _unsaid,
-    done: Callable[[str], None] = _unsaid,
+    started: Callable[[str], None] = _ignore,
+    done: Callable[[str], None] = _ignore,
     apart: bool = False,
 ) -> Tables:
     """Let each builder make its table, and make an engine tokenizer from each table.
 
     Making tokenizers takes most of the time. Those of different tables are made in parallel; with
-    `apart` one after the other, so that a crash has one suspect. `started` and `done` are called
-    with the name of each builder.
+    `apart` one after the other, so that a crash identifies its builder. `started` and `done` are
+    called with the name of each builder.
     """
     tables = Tables()
     tokenizers: dict[str, Future[object]] = {}

@@ -195,7 +195,7 @@ _PROOF = (
     "true bytes",
     "claimed bytes",
     "reproducer",
-    "told in public",
+    "public report",
 )
 
 

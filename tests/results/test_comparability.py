@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from pipeline.model.verdicts import BADNESS, Verdict
-from pipeline.results.compare.side import Asked, load
+from pipeline.results.compare.side import SideRequest, load
 from pipeline.results.tables import parquet, schemas
 from support import compare_runs
 from support.compare_runs import FIXTURES, copied, failing, made, matrix
@@ -40,7 +40,7 @@ def test_fixed_to_unfixed_exits_1_worst_first_and_names_the_tokens(capsys: Out) 
     badness = [BADNESS[Verdict(verdict)] for verdict in verdicts]
     assert badness == sorted(badness, reverse=True)
     assert "enum/founding" in out.split("ok → ")[1]  # the founding case first
-    assert """token 9830 ' {"', claimed to be '{"'""" in out
+    assert """token 9830 ' {"', the table says '{"'""" in out
     assert "15763 ids: 35 ' ' (right → claimed '')" in out
     assert "bad_ids worse: 6312 ' hell'" in out
 
@@ -195,7 +195,7 @@ def test_an_older_schema_version_is_converted(
     monkeypatch.setattr(schemas, "SCHEMA_VERSION", schemas.SCHEMA_VERSION + 1)
     assert ran(capsys, *both(matrix(), old))[0] == 2
     monkeypatch.setitem(schemas.MIGRATIONS, schemas.SCHEMA_VERSION - 1, step)
-    verdicts = load(Asked(str(old)), Path()).cells["verdict"]
+    verdicts = load(SideRequest(str(old)), Path()).cells["verdict"]
     assert "ok" not in verdicts and "truncated" in verdicts
 
 
@@ -209,7 +209,7 @@ def test_runs_of_every_schema_version_stay_readable(version: int) -> None:
         data = parquet.read(run, table)
         assert data.height, table
         assert schemas.SCHEMAS[table].items() <= data.schema.items()
-    cells = load(Asked(str(run)), Path()).cells
+    cells = load(SideRequest(str(run)), Path()).cells
     assert cells.filter(builder="fixed")["verdict"].unique().to_list() == ["ok"]
     steps = parquet.read(run, "steps").filter(
         builder="unfixed", suite="forced_literal", case="founding", step=0

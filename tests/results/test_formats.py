@@ -20,7 +20,7 @@ from pipeline.model.verdicts import Change
 from pipeline.results.compare import comparison, pairing
 from pipeline.results.compare.formats import github, junit, markdown
 from pipeline.results.compare.repeats import mcnemar, wilson
-from pipeline.results.compare.side import Asked, load
+from pipeline.results.compare.side import SideRequest, load
 from pipeline.system.text import visible
 from support import compare_runs
 from support.command import ROOT
@@ -122,7 +122,7 @@ _WIDE: list[comparison.Comparison] = []
 def _wide() -> comparison.Comparison:
     if not _WIDE:
         one, two = (
-            load(Asked(str(matrix()), builder=name), Path()) for name in ("fixed", "unfixed")
+            load(SideRequest(str(matrix()), builder=name), Path()) for name in ("fixed", "unfixed")
         )
         _WIDE.append(comparison.compare(one, two))
     return _WIDE[0]

@@ -20,7 +20,7 @@ from pipeline.cli import site
 from pipeline.model.verdicts import Verdict
 from pipeline.results.report import replay
 from pipeline.results.report.sections import sections
-from pipeline.results.report.site import dumped, embedded
+from pipeline.results.report.site import embed_json, to_json
 from pipeline.results.report.verdict_looks import LOOKS, Group
 from pipeline.system.rerun import Recipe
 from support import report_runs
@@ -65,7 +65,7 @@ def test_a_real_run_in_words_and_figures(default_run: Finished, tmp_path: Path) 
     assert main(["report", *named, *sides]) == 0
     first = text(site, "index.html")
     assert "unfixed fails 39 of 40 cells; fixed holds all 40." in first
-    assert 'token 9830 {" , claimed to be {"' in first, "the token that broke most cells"
+    assert 'token 9830 {" , the table says {"' in first, "the token that broke most cells"
     assert "tiny mistral_v1/SPM 0/3, 1/40, 27 err 3/3, 40/40, 0 err, greedy" in first
     assert "15763/32000 15749" in first
     assert "llguidance 1.9.1" in first
@@ -164,7 +164,7 @@ def test_a_replay_tells_whose_fault_each_walk_is(tmp_path: Path) -> None:
     assert told in page
     assert "t fixed 2 2 1 none 1 grammar_error, 1 invalid_accepted 9 µs" in page
     assert "t unfixed 1 3 1 2 valid_refused none 9 µs" in page
-    assert "2 walks token 7 x , claimed to be x" in page
+    assert "2 walks token 7 x , the table says x" in page
     shared = data(site, replay.FILE, "data")["shared"]
     rows = data(site, replay.FILE, "rows")
     assert [[shared[n] for n in one[1:8]] + one[8:] for one in rows] == [
@@ -501,7 +501,7 @@ def test_what_does_not_fit_a_page_is_counted(tmp_path: Path) -> None:
 
 @given(st.recursive(st.text() | st.integers() | st.none(), st.lists, max_leaves=8))
 def test_embedded_json_cannot_end_its_element(value: object) -> None:
-    shown = str(embedded(dumped(value)))
+    shown = str(embed_json(to_json(value)))
     assert not set("<>&'") & set(shown)
     assert shown.isascii()
     assert json.loads(shown) == value

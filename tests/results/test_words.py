@@ -170,11 +170,11 @@ def test_changelog_tells_every_rename_and_no_other() -> None:
     wanted = [
         *((w.table, w.column, shown(w.old), shown(w.new)) for w in renames.WORDS_1_TO_2),
         *(
-            (m.table, m.column, m.told, f"in the new column `{m.new_column}`")
+            (m.table, m.column, m.changelog, f"in the new column `{m.new_column}`")
             for m in renames.MOVED_1_TO_2
         ),
         *(
-            (e.table, e.column, f"{e.told}, without a result", "null")
+            (e.table, e.column, f"{e.changelog}, without a result", "null")
             for e in renames.EMPTIED_1_TO_2
         ),
     ]

@@ -26,8 +26,8 @@ from ...system.rerun import Recipe
 from ...system.text import visible
 from ..compare.comparison import Comparison
 from . import verdict_looks
-from .run_view import Found
-from .sections import Section, Shown, sections
+from .run_view import RunView
+from .sections import ReportData, Section, sections
 from .site import Site
 from .transcripts import transcripts
 
@@ -38,7 +38,7 @@ _MARK = "byte-exact report"
 
 
 def build(
-    run: Found,
+    run: RunView,
     results: Path,
     comparison: Comparison | None,
     known: Mapping[str, frozenset[str]],
@@ -54,12 +54,12 @@ def build(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        made = transcripts(run, Recipe.of(run.recorded("settings", "grammar", "suites"), known))
-        shown = Shown(run, made, results, comparison)
+        made = transcripts(
+            run, Recipe.of(run.manifest_part("settings", "grammar", "suites"), known)
+        )
+        data = ReportData(run, made, results, comparison)
         chosen = sections()
-        pages = [
-            page for one in chosen for page in one.pages(shown)
-        ]  # reading may add to the notes
+        pages = [page for one in chosen for page in one.pages(data)]  # reading may add to the notes
         site = Site(fresh, _common(run, chosen))
         written = [site.write(page).relative_to(fresh) for page in pages]
         shutil.rmtree(out, ignore_errors=True)
@@ -74,9 +74,9 @@ def build(
     return [out / file for file in written]
 
 
-def _common(run: Found, chosen: Sequence[Section]) -> dict[str, Any]:
+def _common(run: RunView, chosen: Sequence[Section]) -> dict[str, Any]:
     """What every page shows."""
-    versions = run.recorded("versions")
+    versions = run.manifest_part("versions")
     return {
         "mark": _MARK,
         "navigation": [(one.file, one.title) for one in chosen if one.title],

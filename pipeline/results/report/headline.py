@@ -11,7 +11,7 @@ from ...model.verdicts import Cause, Status, Verdict
 from ...system.text import visible
 from ..summary.console import by_builder
 from . import replay
-from .run_view import Found
+from .run_view import RunView
 from .verdict_looks import Group, look
 
 _NAMED = 2
@@ -35,10 +35,10 @@ class Step:
     href: str = ""
 
 
-def headline(run: Found) -> str:
+def headline(run: RunView) -> str:
     """The result of the run in one sentence."""
     cells, tokenizers = run.cells, run.table("tokenizers")
-    if not cells.height and (walks := replay.told(run.table("replay"))):
+    if not cells.height and (walks := replay.result_sentence(run.table("replay"))):
         return f"Replay: {walks}"
     if not cells.height:
         if tokenizers.height:
@@ -93,7 +93,7 @@ def _field(field: pl.DataFrame) -> str:
     )
 
 
-def detail(run: Found) -> str:
+def detail(run: RunView) -> str:
     """The second sentence: how it fails, and how many token-table entries are wrong."""
     cells, parts = run.cells, list[str]()
     counts = dict(cells["verdict"].value_counts().iter_rows())
@@ -115,7 +115,7 @@ def detail(run: Found) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def next_steps(run: Found, compared: bool) -> Iterator[Step]:
+def next_steps(run: RunView, compared: bool) -> Iterator[Step]:
     """What to do, the most pressing first."""
     cells = run.cells
     if not run.name:
@@ -162,12 +162,12 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
     yield from _further(run, cells, compared)
 
 
-def _released_and_wrong(run: Found) -> int:
+def _released_and_wrong(run: RunView) -> int:
     released = pl.col("version").is_not_null() & (pl.col("n_wrong") > 0)
     return run.table("field").filter(released).height
 
 
-def _further(run: Found, cells: pl.DataFrame, compared: bool) -> Iterator[Step]:
+def _further(run: RunView, cells: pl.DataFrame, compared: bool) -> Iterator[Step]:
     builders = by_builder(cells) if cells.height else []
     if len(builders) > 1 and not compared:
         yield Step(

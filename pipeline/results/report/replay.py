@@ -12,8 +12,8 @@ from ...system.text import visible
 from ..summary import replay as summary_replay
 from ..summary.replay import share
 from .row_budget import Index, Rows
-from .run_view import Found
-from .sections import Shown, register
+from .run_view import RunView
+from .sections import ReportData, register
 from .site import TABLE, Page
 
 FILE = "replay.html"
@@ -27,12 +27,12 @@ class Replay:
 
     name, file, title, place = "replay", FILE, "Replay", 50
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
+    def pages(self, data: ReportData) -> Iterator[Page]:
         """See the module."""
-        yield _page(shown.run)
+        yield _page(data.run)
 
 
-def _page(run: Found) -> Page:
+def _page(run: RunView) -> Page:
     """`replay.html`."""
     replay = run.table("replay")
     grid = summary_replay.rows(replay, run.table("replay_times"))
@@ -45,9 +45,9 @@ def _page(run: Found) -> Page:
         needs=(TABLE,),
         script="replay",
         values={
-            "lead": told(replay),
+            "lead": result_sentence(replay),
             "grid": [[visible(cell, 300) for cell in row] for row in grid],
-            "share": share(run.manifest) if run.recorded("volatile", "replay_cpu_ns") else "",
+            "share": share(run.manifest) if run.manifest_part("volatile", "replay_cpu_ns") else "",
             "culprits": list(_culprits(replay)),
             "rows": rows,
             "data": {"shared": shared.values},
@@ -55,7 +55,7 @@ def _page(run: Found) -> Page:
     )
 
 
-def told(replay: pl.DataFrame) -> str:
+def result_sentence(replay: pl.DataFrame) -> str:
     """The result of the walks in one sentence; empty if there were none."""
     walked = replay.filter(pl.col("split").is_not_null())
     said: list[str] = []

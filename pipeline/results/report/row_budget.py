@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from .site import dumped, embedded
+from .site import embed_json, to_json
 
 ROOM = 3_000_000
 """Characters of data on one page, so that with its scripts it stays under 5 MB."""
@@ -26,7 +26,7 @@ class Rows:
             if self.left_out:
                 self.left_out += 1
                 continue
-            text = dumped(row)
+            text = to_json(row)
             size += len(text) + 1
             if size > room:
                 self.left_out = 1
@@ -38,7 +38,7 @@ class Rows:
     @property
     def json(self) -> Markup:
         """The rows for a `<script type="application/json">`."""
-        return embedded(self._text)
+        return embed_json(self._text)
 
 
 class Index:

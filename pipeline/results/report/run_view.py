@@ -26,7 +26,7 @@ REPEAT = "repeat"
 
 
 @dataclass
-class Found:
+class RunView:
     """A run, or the part of it that exists."""
 
     name: str
@@ -48,7 +48,7 @@ class Found:
     def _table(self, name: str) -> pl.DataFrame:
         if self.folder is None:
             return pl.DataFrame(schema=schemas.SCHEMAS[name])
-        rows = self.recorded("rows")
+        rows = self.manifest_part("rows")
         if self.manifest and name not in rows:
             return pl.DataFrame(
                 schema=schemas.SCHEMAS[name]
@@ -65,7 +65,7 @@ class Found:
             )
         return found
 
-    def recorded(self, *keys: str) -> dict[str, Any]:
+    def manifest_part(self, *keys: str) -> dict[str, Any]:
         """Look up a nested manifest key; {} if absent."""
         found: dict[str, Any] = self.manifest
         for key in keys:
@@ -85,7 +85,7 @@ class Found:
 
 
 @contextmanager
-def opened(run: str, results: Path) -> Generator[Found]:
+def open_run(run: str, results: Path) -> Generator[RunView]:
     """The run by name, folder or `latest`. Raises ConfigError if a named run does not exist.
 
     A run without a manifest is read from its parts, which are merged into a temporary folder.
@@ -96,11 +96,11 @@ def opened(run: str, results: Path) -> Generator[Found]:
         if run != run_folder.LATEST:
             raise
         said = str(error).replace(str(results), results.name or "The results folder")
-        yield Found("", None, notes=[visible(said, 400)])
+        yield RunView("", None, notes=[visible(said, 400)])
         return
     record = folder / "manifest.json"
     if record.exists():
-        yield Found(folder.name, folder, run_folder.recorded(folder), _unclosed(record))
+        yield RunView(folder.name, folder, run_folder.read_manifest(folder), _unclosed(record))
         return
     parts = sorted((folder / "parts").glob("*.jsonl"))
     cut = (
@@ -113,15 +113,15 @@ def opened(run: str, results: Path) -> Generator[Found]:
             parquet.merge(parts, Path(merged))
         except (TablesError, OSError, ValueError, KeyError, TypeError) as error:
             why = visible(f"{type(error).__name__}: {error}", 200)
-            yield Found(folder.name, None, notes=[cut, f"Its parts cannot be read: {why}"])
+            yield RunView(folder.name, None, notes=[cut, f"Its parts cannot be read: {why}"])
             return
-        yield Found(folder.name, Path(merged), notes=[cut])
+        yield RunView(folder.name, Path(merged), notes=[cut])
 
 
 def _unclosed(record: Path) -> list[str]:
     """What is wrong with the manifest, or None."""
     try:
-        run_folder.closed(record.parent)
+        run_folder.complete_manifest(record.parent)
     except CompareError as error:
         return [visible(str(error).replace(str(record.parent), record.parent.name), 400)]
     return []

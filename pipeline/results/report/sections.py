@@ -13,17 +13,17 @@ from typing import Protocol
 
 from ...model.registry import Registry
 from ..compare.comparison import Comparison
-from .run_view import Found
+from .run_view import RunView
 from .site import Page
 from .transcripts import Transcripts
 
 
 @dataclass(frozen=True)
-class Shown:
+class ReportData:
     """What the pages are made of."""
 
-    run: Found
-    made: Transcripts
+    run: RunView
+    transcripts: Transcripts
     """Every cell of the run, with the page that shows it."""
     results: Path
     """Where the trend looks for runs."""
@@ -41,7 +41,7 @@ class Section(Protocol):
     place: int
     """Order in the navigation, ascending."""
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
+    def pages(self, data: ReportData) -> Iterator[Page]:
         """Its pages, in any order."""
         ...
 

@@ -51,15 +51,15 @@ class Page:
     """File of the navigation entry that it belongs to; empty for its own."""
 
 
-def embedded(json_text: str) -> Markup:
+def embed_json(json_text: str) -> Markup:
     """JSON text for a `<script type="application/json">`: nothing in it can end the element."""
     for char in "<>&'\u2028\u2029":
         json_text = json_text.replace(char, f"\\u{ord(char):04x}")
     return Markup(json_text)
 
 
-def dumped(value: Any) -> str:
-    """A value as the compact JSON that `embedded` takes."""
+def to_json(value: Any) -> str:
+    """A value as the compact JSON that `embed_json` takes."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
@@ -75,7 +75,7 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters["embedded"] = lambda value: embedded(dumped(value))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        self._environment.filters["embed_json"] = lambda value: embed_json(to_json(value))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
         self._common = common
 
     def write(self, page: Page) -> Path:

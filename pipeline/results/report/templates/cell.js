@@ -68,7 +68,7 @@ const steps = (cell) => {
     ? ""
     : told
       ? `${cell.steps.length} steps; ${wrong || "no"} ${wrong === 1 ? "token has" : "tokens have"} other claimed bytes than true ones.`
-      : `${cell.steps.length} steps; what each token was claimed to be is not known: a server shows no token table and no masks.`;
+      : `${cell.steps.length} steps; the claimed bytes are not known, because a server shows no token table and no masks.`;
   const lost = page.element("tr", { className: "lost" }, page.element("td", { colSpan: 8, textContent: `✕ The constraint was lost here${cell.error ? `: ${cell.error}` : "."}` }));
   for (const step of cell.steps) {
     if (step[0] === cell.lost) made.append(lost);

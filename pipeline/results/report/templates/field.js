@@ -42,7 +42,7 @@ const links = (known) => {
 const proofs = (at, links_at) => [
   { title: "smallest mask", text: (row) => told(row[at]), node: (row) => shown(row[at]) },
   { title: "true bytes, as entered", text: (row) => written(row[at]), node: (row) => bytes(row[at]) },
-  { title: "told in public", text: (row) => row[links_at].map(([text]) => text).join(", "), node: (row) => links(row[links_at]) },
+  { title: "public report", text: (row) => row[links_at].map(([text]) => text).join(", "), node: (row) => links(row[links_at]) },
 ];
 
 if (document.getElementById("table")) {

@@ -64,7 +64,7 @@ def test_a_real_run_in_words_and_figures(default_run: Finished, tmp_path: Path) 
     named = (f"results_dir={results}", f"run={default_run.folder.name}", f"out={site}")
     assert main(["report", *named, *sides]) == 0
     first = text(site, "index.html")
-    assert "unfixed fails 39 of 40 cells; fixed holds all 40." in first
+    assert "unfixed fails 39 of 40 cells; fixed passes all 40." in first
     assert 'token 9830 {" , the table says {"' in first, "the token that broke most cells"
     assert "tiny mistral_v1/SPM 0/3, 1/40, 27 err 3/3, 40/40, 0 err, greedy" in first
     assert "15763/32000 15749" in first
@@ -202,7 +202,7 @@ def test_the_field_stands_with_what_shows_each_fault(tmp_path: Path) -> None:
     assert "suite: reproducer" in said
 
     first = text(site, "index.html")
-    assert "1 of 3 token tables of 3 builders enter tokens with wrong bytes; 1 was refused" in first
+    assert "1 of 3 token tables of 3 builders have tokens with wrong bytes; 1 was refused" in first
     assert "Look at the released libraries: 1 of their token tables are wrong" in first
     assert 'href="field.html"' in (site / "index.html").read_text("utf-8")
 
@@ -277,7 +277,7 @@ def audit_alone(results: Path) -> None:
 
 
 NO_TABLES = "This run has no token tables"
-NOT_ASKED = "No comparison was asked for"
+NOT_ASKED = "No comparison was requested"
 PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
     (
         nothing,
@@ -296,7 +296,7 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
         without_steps,
         {
             "index.html": ["No token can be named: this run recorded no steps"],
-            "tokens.html": ["Every token of every table is entered with its true bytes."],
+            "tokens.html": ["Every token of every table has its true bytes."],
             "changes.html": [NOT_ASKED],
             "cells/*": ["This run recorded no steps", "There is no reproducer"],
         },
@@ -304,10 +304,16 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
     (
         server,
         {
-            "index.html": [NO_TABLES, "No mask of this run was judged", "a server shows none"],
+            "index.html": [
+                NO_TABLES,
+                "No mask of this run was judged",
+                "a server does not show its masks",
+            ],
             "matrix.html": ["2 cells"],
             "tokens.html": [NO_TABLES],
-            "cells/*": ["This run recorded no steps: its target shows none, as a server does"],
+            "cells/*": [
+                "This run recorded no steps: its target does not show steps, as with a server"
+            ],
         },
     ),
     (
@@ -322,11 +328,11 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
     ),
     (damaged, {"*": ["steps.parquet is damaged or truncated"], "cells/*": ["recorded no steps"]}),
     (fewer_rows, {"*": ["cells.parquet holds 1 rows, the manifest says 2"]}),
-    (from_tomorrow, {"*": ["does not know are left out: 1."]}),
+    (from_tomorrow, {"*": ["does not know their verdicts: 1."]}),
     (
         audit_alone,
         {
-            "index.html": ["1 of 1 token tables enter tokens with wrong bytes: 2", "no cells"],
+            "index.html": ["1 of 1 token tables have tokens with wrong bytes: 2", "no cells"],
             "matrix.html": ["This run has no cells: nothing was generated"],
         },
     ),

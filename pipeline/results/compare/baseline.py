@@ -54,9 +54,9 @@ def _lines(side: Side) -> Iterator[str]:
 
 
 def load(path: Path, request: SideRequest) -> Side:
-    """Read a baseline as a side of a comparison, narrowed to the asked part.
+    """Read a baseline as a side of a comparison, with the requested part only.
 
-    Raises CompareError if the file cannot be read or does not have the part.
+    Raises CompareError if the file cannot be read or does not have this part.
     """
     side = read(path)
     return Side(

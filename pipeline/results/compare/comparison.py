@@ -79,7 +79,7 @@ class Comparison:
 def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
     """Pair two sides. Raises CompareError if both are the same or if a difference is not allowed.
 
-    `allow` has words of `comparability.ALLOW`.
+    `allow` has kinds of differences from `comparability.ALLOW`.
     """
     if _same(before, after):
         raise CompareError(

@@ -1,8 +1,8 @@
 """One side of a comparison: a run or a part of a run, checked to be complete.
 
-A side is a folder, a run's name, the `latest` run, or the `baseline`. It is the whole run, or one
-builder or target of it. A run is refused here if it has no manifest, or if its tables do not match
-the manifest.
+A side is a run's folder, a run's name, the `latest` run, or the `baseline`. It is the whole run, or
+one builder or target of it. A run is refused here if it has no manifest, or if its tables do not
+match the manifest.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def load(request: SideRequest, results_dir: Path) -> Side:
     """Read a run as a side.
 
     Raises ConfigError if there is no such run, and CompareError if the run is not complete, if its
-    cells are not valid, or if it does not have the asked part.
+    cells are not valid, or if it does not have the requested part.
     """
     folder = find(request.run, results_dir)
     manifest = complete_manifest(folder)
@@ -108,7 +108,7 @@ def load(request: SideRequest, results_dir: Path) -> Side:
 
 
 def _builders(folder: Path, manifest: dict[str, Any]) -> set[str]:
-    """The builders whose tables were audited or replayed."""
+    """The builders in the tables of an audit or a replay."""
     named = [
         read_table(folder, table, manifest["rows"][table], ["builder"])["builder"]
         for table in ("tokenizers", "replay")

@@ -2,16 +2,16 @@
 
 It only renders: it reads what `run` and `compare` wrote. It judges and changes nothing.
 
-    run_view     the run as far as it exists, and what is missing
+    run_view     the results that exist, and notes on what is missing
     verdict_looks, headline
-                 verdicts as colours and shapes; the run in one sentence, what to do next
-    transcripts  every cell with its steps, and where it is shown
+                 verdicts as colours and shapes; the run in one sentence, and what to do next
+    transcripts  every cell with its steps, and the page that shows it
     sections     the registry of pages, in the order of the navigation
     overview, matrix, cells, tokens, released, replay, changes, trend
                  one kind of page each: tables → a `site.Page`
     charts       the plots
-    row_budget   rows that fit a page
-    site         pages → files, scripts inlined, under a policy that lets nothing else run
+    row_budget   rows that fit on a page
+    site         pages → files with inlined scripts; a policy blocks all other scripts
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def build(
     known: Mapping[str, frozenset[str]],
     out: Path,
 ) -> list[Path]:
-    """Write the site of a run into `out`, in the place of an earlier report; its files.
+    """Write the site of a run into `out`, replacing an earlier report; returns the files.
 
     `results` is the folder in which the trend looks for runs. `known` are the names that the
     command line accepts (see `rerun`). Raises ReportError if `out` holds anything but a report.

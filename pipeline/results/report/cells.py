@@ -18,12 +18,12 @@ from .transcripts import Name, Transcripts, label
 
 @register
 class Cells:
-    """See `sections.Section`; the matrix leads to these pages."""
+    """See `sections.Section`; the matrix links to these pages."""
 
     name, file, title, place = "cells", "", "", 80
 
     def pages(self, data: ReportData) -> Iterator[Page]:
-        """One for each file of cells."""
+        """One page for each file of cells."""
         yield from _pages(data.transcripts, _reproducers(data.run))
 
 

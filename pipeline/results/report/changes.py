@@ -29,7 +29,7 @@ _CALLED = {
     Change.FAILURE_BETTER: "changed",
     Change.FIXED: "fixed",
 }
-"""What the filters call a change; an output that changed under the same verdict is `changed`."""
+"""Names of the filters; an output that changed under the same verdict is `changed`."""
 
 _FILTERS = ("regressed", "fixed", "changed", "added", "removed")
 _FINDINGS = 300

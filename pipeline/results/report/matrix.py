@@ -1,4 +1,4 @@
-"""The matrix: tokenizer by suite at a glance, then every cell, its builders side by side."""
+"""The matrix: a grid of tokenizers and suites, then every cell with its builders side by side."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _rows(
 ) -> Iterator[list[Any]]:
     """[target, model, tokenizer, suite, case, [verdict, cause, file] or 0 for each builder].
 
-    Names and causes are numbers into shared lists; the worst rows come first.
+    Names and causes are indices into shared lists; the worst rows come first.
     """
     found: dict[Name, dict[str, tuple[str, str]]] = {}
     for row in cells.iter_rows(named=True):

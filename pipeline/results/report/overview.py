@@ -1,4 +1,4 @@
-"""The first page: what was run, what came out, which token did it, what to do next."""
+"""The first page: what was run, the results, the tokens at fault, and what to do next."""
 
 from __future__ import annotations
 
@@ -134,17 +134,17 @@ def _grids(run: RunView) -> list[dict[str, Any]]:
         ),
         _grid(
             audit.TOKEN_TABLES,
-            "wrong: the builder's bytes are not those that llama.cpp emits",
+            "wrong: the builder's bytes differ from those that llama.cpp emits",
             audit.token_table_rows(tokenizers, run.table("masks")) if tokenizers.height else [],
-            "This run has no token tables: a target behind a server shows none, and the stage "
-            "audit may have been left out.",
+            "This run has no token tables: a server does not show its table, or the stage audit "
+            "was left out.",
         ),
         _grid(
             audit.MASKS,
-            "every mask against what is truly legal, from bytes alone",
+            "every mask is compared with the tokens that are legal by their true bytes",
             audit.mask_rows(states, run.table("walks")) if states.height else [],
-            "No mask of this run was judged: a server shows none, and engine.oracle or "
-            "audit.walks may have been off.",
+            "No mask of this run was judged: a server does not show its masks, or engine.oracle "
+            "or audit.walks was off.",
         ),
     ]
     return [*always[:1], *extra, *always[1:]]

@@ -1,4 +1,4 @@
-"""Builders in the field: what each release makes of each vocabulary, and engines' own masks.
+"""Builders in the field: the token tables of each release, and engines' own masks.
 
 Every fault is shown with the smallest mask that shows it, as a file and as a command.
 """
@@ -118,7 +118,7 @@ def _grid(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _release(version: object, status: str) -> str:
-    """For a builder without a release: our own, or one whose release is not known."""
+    """The release; for a builder without one, `ours` or `not known`."""
     if isinstance(version, str):
         return visible(version, 40)
     return "ours" if status == Status.OK else "not known"

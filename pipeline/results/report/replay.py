@@ -1,4 +1,4 @@
-"""The replay: how many walks were right under each builder, and every walk that was not."""
+"""The replay: the number of right walks under each builder, and a list of all other walks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _failed(replay: pl.DataFrame) -> pl.DataFrame:
 def _rows(failed: pl.DataFrame, shared: Index) -> Iterator[list[Any]]:
     """[tokenizer, builder, schema, instance, split, verdict, cause, reason, token, true, claimed].
 
-    Texts are numbers into a shared list; token and bytes are 0 if no token is at fault.
+    Texts are indices into a shared list; token and bytes are 0 if no token is at fault.
     """
     for row in failed.iter_rows(named=True):
         names = ("tokenizer", "builder", "schema", "instance", "split", "verdict", "cause")
@@ -92,7 +92,7 @@ def _rows(failed: pl.DataFrame, shared: Index) -> Iterator[list[Any]]:
 
 
 def _culprits(replay: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """The tokens that builders got wrong, by the walks that each broke."""
+    """The wrong tokens of builders, by the number of walks that each broke."""
     by = ["tokenizer", "builder", "culprit", "true", "claimed"]
     broke = replay.filter(pl.col("culprit").is_not_null() & (pl.col("true") != pl.col("claimed")))
     counted = broke.group_by(by, maintain_order=True).len("n")

@@ -1,4 +1,4 @@
-"""Rows that fit a page, and how many are left out, which the page says."""
+"""Rows that fit on a page, and the number of rows left out, which the page shows."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ class Index:
 
     @property
     def values(self) -> list[Any]:
-        """The values by number; only once every row is made."""
+        """The values by number. Call it only after every row is made."""
         return list(self._numbers)

@@ -61,7 +61,7 @@ class RunView:
         if self.manifest and found.height != rows[name]:
             self.notes.append(
                 f"{name}.parquet holds {found.height:,} rows, the manifest says "
-                f"{rows[name]:,}: a file of another run, or truncated."
+                f"{rows[name]:,}: the file is truncated or belongs to another run."
             )
         return found
 
@@ -79,7 +79,8 @@ class RunView:
         known = cells.filter(pl.col("verdict").is_in([verdict.value for verdict in Verdict]))
         if strange := cells.height - known.height:
             self.notes.append(
-                f"Cells whose verdict this byte-exact does not know are left out: {strange:,}."
+                "Cells are left out, because this byte-exact does not know their verdicts: "
+                f"{strange:,}."
             )
         return known
 
@@ -100,13 +101,15 @@ def open_run(run: str, results: Path) -> Generator[RunView]:
         return
     record = folder / "manifest.json"
     if record.exists():
-        yield RunView(folder.name, folder, run_folder.read_manifest(folder), _unclosed(record))
+        yield RunView(
+            folder.name, folder, run_folder.read_manifest(folder), _manifest_faults(record)
+        )
         return
     parts = sorted((folder / "parts").glob("*.jsonl"))
     cut = (
         "This run has no manifest (manifest.json): it was interrupted or is still running. "
-        f"The content of its {len(parts)} part files is shown; an incomplete run is no "
-        "result. Versions and settings are not known."
+        f"The content of its {len(parts)} part files is shown; an incomplete run does "
+        "not have all results. Versions and settings are not known."
     )
     with tempfile.TemporaryDirectory(prefix="byte-exact-report-") as merged:
         try:
@@ -118,8 +121,8 @@ def open_run(run: str, results: Path) -> Generator[RunView]:
         yield RunView(folder.name, Path(merged), notes=[cut])
 
 
-def _unclosed(record: Path) -> list[str]:
-    """What is wrong with the manifest, or None."""
+def _manifest_faults(record: Path) -> list[str]:
+    """What is wrong with the manifest: one message, or an empty list."""
     try:
         run_folder.complete_manifest(record.parent)
     except CompareError as error:

@@ -1,7 +1,7 @@
 """The sections of the report: one file per kind of page, registered by name.
 
-To add one: a file here with a `Section` decorated by `@register`, its template in `templates/`, and
-a test. No other file changes.
+To add one, add a file here with a `Section` decorated by `@register`, its template in `templates/`,
+and a test. No other file changes.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .transcripts import Transcripts
 
 @dataclass(frozen=True)
 class ReportData:
-    """What the pages are made of."""
+    """The data for all pages."""
 
     run: RunView
     transcripts: Transcripts
     """Every cell of the run, with the page that shows it."""
     results: Path
-    """Where the trend looks for runs."""
+    """The folder in which the trend looks for runs."""
     comparison: Comparison | None
 
 
@@ -35,9 +35,9 @@ class Section(Protocol):
 
     name: str
     file: str
-    """The page that the navigation leads to."""
+    """The page that the navigation links to."""
     title: str
-    """What the navigation calls it; empty for pages that others lead to."""
+    """Title in the navigation; empty for pages that only other pages link to."""
     place: int
     """Order in the navigation, ascending."""
 

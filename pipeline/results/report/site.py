@@ -1,7 +1,7 @@
 """Pages as files: Jinja2 with autoescaping, data as JSON, scripts inlined, nothing from outside.
 
 Every page has a content security policy: only scripts with a listed hash run, and nothing is
-fetched. So a model's text can neither run nor call home, even if an escape were missing.
+fetched. So a model's text can neither run nor send requests, even if an escape were missing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Page:
     needs: tuple[str, ...] = field(default=())
     """`TABLE`, `CHART`."""
     section: str = ""
-    """File of the navigation entry that it belongs to; empty for its own."""
+    """File of the navigation entry that it belongs to; empty if that is its own file."""
 
 
 def embed_json(json_text: str) -> Markup:
@@ -137,14 +137,14 @@ def _table() -> tuple[str, str]:
 
 @cache
 def _chart() -> str:
-    """Vega, Vega-Lite of the version that Altair speaks, and the embedder, by vl-convert."""
+    """Vega, Vega-Lite in Altair's version, and Vega-Embed, bundled by vl-convert."""
     version = ".".join(altair.SCHEMA_VERSION.split(".")[:2])
     globals_ = "window.vegaEmbed=vegaEmbed;"
     return _inline(vl_convert.javascript_bundle(globals_, vl_version=version))
 
 
 def _inline(script: str) -> str:
-    """A script made safe for a page: no `</script` or `<!--` in its text can end or hide it."""
+    """Escape `</script` and `<!--` in a script, so that they cannot end or hide its element."""
     return re.sub(r"<(?=/script|!--)", r"\\x3c", script, flags=re.IGNORECASE)
 
 

@@ -1,4 +1,4 @@
-"""The token tables: how many tokens are wrong by kind and vocabulary, and every one of them."""
+"""The token tables: counts of wrong tokens by kind and vocabulary, and a list of them all."""
 
 from __future__ import annotations
 

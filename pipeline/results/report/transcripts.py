@@ -1,6 +1,6 @@
-"""Every cell of a run with its steps, encoded for the cell pages, and which file has which cell.
+"""Every cell of a run with its steps, encoded for the cell pages, and the file of each cell.
 
-A cell's data is encoded once, as JSON text, and goes into a file until that is full.
+A cell's data is encoded once, as JSON text. When a file is full, the next one is started.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OUTPUT = 8_000
 """Characters of an output that are shown."""
 
 _ABOUT = ("target", "model", "tokenizer", "builder", "suite")
-"""What the cells of one file share."""
+"""Columns that are equal for all cells of one file."""
 
 _FACTS = (
     *(
@@ -80,7 +80,7 @@ class Transcripts:
     has_steps: bool
 
     def href(self, name: Name, builder: str, root: str = "") -> str:
-        """The link to a cell, from a page whose way up is `root`."""
+        """The link to a cell; `root` is the relative path from the linking page to the site."""
         return f"{root}{self.files[self.where[name, builder][0]].path}#{_fragment(name)}"
 
 
@@ -98,7 +98,7 @@ def _fragment(name: Name) -> str:
 
 
 def label(name: Name) -> str:
-    """What a cell is called within its file."""
+    """The name of a cell within its file."""
     case = visible(name.case, 200)
     return case if name.repeat is None else f"{case} ({name.repeat})"
 

@@ -1,4 +1,4 @@
-"""The trend: verdict counts over every run found, by version of llama.cpp and llguidance."""
+"""The trend: verdict counts of every run found, by version of llama.cpp and llguidance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .site import CHART, Page
 from .verdict_looks import GROUP_WORDS, look, worst_first
 
 _RUNS = 200
-"""Runs shown, the newest."""
+"""Number of runs shown, the newest ones."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _finished_run(name: str, manifest: dict[str, Any], counts: dict[str, int]) -
 
 
 def _points(shown: list[FinishedRun]) -> pl.DataFrame:
-    """One row a run and verdict, for the chart."""
+    """One row for each run and verdict, for the chart."""
     rows = [
         {
             "order": place,

@@ -126,7 +126,7 @@ def _in_words(row: dict[str, Any]) -> str:
     if row["status"] != Status.OK:
         return f"{row['status']}: {row['reason']}"
     if row["n_wrong"]:
-        return f"NOT SAFE: {row['n_wrong']} tokens are entered with wrong bytes"
+        return f"NOT SAFE: {row['n_wrong']} tokens have wrong bytes"
     if row["n_mark_wrong"]:
         return f"NOT SAFE: {row['n_mark_wrong']} tokens are wrongly marked special or text"
     if row["end_is_wrong"]:

@@ -1,4 +1,4 @@
-"""Run folders: find one by name, read its manifest and its whole tables."""
+"""Run folders: find one by name, read its manifest and its tables."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_fixed_to_unfixed_exits_1_worst_first_and_names_the_tokens(capsys: Out) 
     assert "bad_ids worse: 6312 ' hell'" in out
 
 
-def test_a_run_equals_itself_made_again(tmp_path: Path, capsys: Out) -> None:
+def test_a_repeated_run_has_no_changes(tmp_path: Path, capsys: Out) -> None:
     code, out, _ = ran(capsys, *both(matrix(), copied(tmp_path / "again")), "fail_on=any_change")
     assert code == 0
     assert out.startswith("Versions: the same on both sides.")
@@ -73,7 +73,7 @@ def test_added_case_is_named_and_no_regression(tmp_path: Path, capsys: Out) -> N
     assert ran(capsys, *both(less, matrix()), "fail_on=any_change")[0] == 1
 
 
-def test_renamed_builder_is_said_and_can_be_followed(tmp_path: Path, capsys: Out) -> None:
+def test_renamed_builder_gives_a_hint_and_can_be_compared(tmp_path: Path, capsys: Out) -> None:
     def rename(rows: pl.DataFrame) -> pl.DataFrame:
         key = pl.col("cell_key").str.replace("/fixed/", "/mended/", literal=True)
         return rows.with_columns(pl.col("builder").replace("fixed", "mended"), cell_key=key)
@@ -150,7 +150,7 @@ def test_damage_inside_a_table_is_refused_too(tmp_path: Path, capsys: Out) -> No
         assert f"{table}.parquet is damaged" in err
 
 
-def test_run_without_its_closing_record_is_refused(tmp_path: Path, capsys: Out) -> None:
+def test_run_without_a_manifest_is_refused(tmp_path: Path, capsys: Out) -> None:
     run = copied(tmp_path / "open")
     (run / "manifest.json").unlink()
     code, _, err = ran(capsys, *both(matrix(), run))
@@ -168,7 +168,7 @@ def test_run_without_its_closing_record_is_refused(tmp_path: Path, capsys: Out) 
         ({"schema_version": "new"}, "schema version new"),
     ],
 )
-def test_run_that_is_not_what_its_manifest_says_is_refused(
+def test_run_that_contradicts_its_manifest_is_refused(
     manifest: dict[str, Any], said: str, tmp_path: Path, capsys: Out
 ) -> None:
     code, _, err = ran(capsys, *both(matrix(), copied(tmp_path / "odd", manifest=manifest)))
@@ -217,7 +217,7 @@ def test_runs_of_every_schema_version_stay_readable(version: int) -> None:
     assert steps.select("token", "true", "claimed").row(0) == (415, b" The", b"The")
 
 
-def test_a_column_that_came_later_reads_as_null(tmp_path: Path) -> None:
+def test_a_column_missing_in_an_older_run_is_null(tmp_path: Path) -> None:
     """Field case U-32: the union of the columns, with missing values filled with null."""
     run = copied(tmp_path / "early", lambda cells: cells.drop("case_hash"))
     assert parquet.read(run, "cells")["case_hash"].null_count() == 80

@@ -72,7 +72,7 @@ def _schema() -> Any:
     return Draft202012Validator(schema)
 
 
-def test_out_that_cannot_be_written_is_said(tmp_path: Path, capsys: Out) -> None:
+def test_an_unwritable_output_folder_is_reported(tmp_path: Path, capsys: Out) -> None:
     (tmp_path / "file").write_text("")
     code, _, err = ran(capsys, *builders("unfixed", "fixed"), f"out={tmp_path / 'file/x'}")
     assert code == 2

@@ -52,7 +52,7 @@ def make(folder: Path, n_cells: int, n_steps: int, failing: float, seed: int) ->
                 "verdict": verdict,
                 "cause": "none" if verdict == "ok" else "bytes",
                 "output": '{"colour":"vermilion","count":3}' + " " * (verdict != "ok"),
-                "reason": "" if verdict == "ok" else "step 0: token 5 ' a', the table says 'a'",
+                "reason": "" if verdict == "ok" else "step 0: token 5 ' a' (the table says 'a')",
                 "culprit_step": None if verdict == "ok" else number % n_steps,
                 "prompt_ids": [1, 2, 3, 4],
                 "model_sha256": f"{1:064x}",

@@ -129,7 +129,7 @@ def _wrong(accused: Accused, token: int) -> str:
         return f"{token}, beyond the vocabulary of {accused.vocabulary.n_tokens}"
     claimed = accused.claimed[token]
     right = claimed == accused.vocabulary.true_bytes[token]
-    return _shown(accused, token) + ("" if right else f", the table says {claimed!r}")
+    return _shown(accused, token) + ("" if right else f" (the table says {claimed!r})")
 
 
 def _shown(accused: Accused, token: int) -> str:

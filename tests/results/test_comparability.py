@@ -40,7 +40,7 @@ def test_fixed_to_unfixed_exits_1_worst_first_and_names_the_tokens(capsys: Out) 
     badness = [BADNESS[Verdict(verdict)] for verdict in verdicts]
     assert badness == sorted(badness, reverse=True)
     assert "enum/founding" in out.split("ok → ")[1]  # the founding case first
-    assert """token 9830 ' {"', the table says '{"'""" in out
+    assert """token 9830 ' {"' (the table says '{"')""" in out
     assert "15763 ids: 35 ' ' (right → claimed '')" in out
     assert "bad_ids worse: 6312 ' hell'" in out
 

@@ -65,7 +65,7 @@ def test_the_report_of_a_real_run(default_run: Finished, tmp_path: Path) -> None
     assert main(["report", *named, *sides]) == 0
     first = text(site, "index.html")
     assert "unfixed fails 39 of 40 cells; fixed passes all 40." in first
-    assert 'token 9830 {" , the table says {"' in first, "the token that broke most cells"
+    assert 'token 9830 {" (the table says {"' in first, "the token that broke most cells"
     assert "tiny mistral_v1/SPM 0/3, 1/40, 27 err 3/3, 40/40, 0 err, greedy" in first
     assert "15763/32000 15749" in first
     assert "llguidance 1.9.1" in first
@@ -164,7 +164,7 @@ def test_a_replay_shows_who_is_at_fault_in_each_walk(tmp_path: Path) -> None:
     assert told in page
     assert "t fixed 2 2 1 none 1 grammar_error, 1 invalid_accepted 9 µs" in page
     assert "t unfixed 1 3 1 2 valid_refused none 9 µs" in page
-    assert "2 walks token 7 x , the table says x" in page
+    assert "2 walks token 7 x (the table says x" in page
     shared = data(site, replay.FILE, "data")["shared"]
     rows = data(site, replay.FILE, "rows")
     assert [[shared[n] for n in one[1:8]] + one[8:] for one in rows] == [

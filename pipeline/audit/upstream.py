@@ -129,7 +129,7 @@ def _wrong(source: FaultSource, token: int) -> str:
         return f"{token}, beyond the vocabulary of {source.vocabulary.n_tokens}"
     claimed = source.claimed[token]
     right = claimed == source.vocabulary.true_bytes[token]
-    return _shown(source, token) + ("" if right else f", claimed to be {claimed!r}")
+    return _shown(source, token) + ("" if right else f" (the table says {claimed!r})")
 
 
 def _shown(source: FaultSource, token: int) -> str:

@@ -11,7 +11,7 @@ from ..model.verdicts import Verdict
 from ..results.compare import baseline as baselines
 from ..results.compare import comparability, comparison, formats
 from ..results.compare.formats import console, github
-from ..results.compare.side import PARTS, Asked, Side, load
+from ..results.compare.side import PARTS, Side, SideRequest, load
 from ..results.tables import run_folder
 from ..system.text import visible
 from . import choices
@@ -59,7 +59,7 @@ def both(settings: SidesConfig) -> tuple[Side, Side]:
                 f"{part}, give the same value on both sides."
             )
     asked = [
-        Asked(run, side.builder, side.target)
+        SideRequest(run, side.builder, side.target)
         for run, side in ((before, settings.before), (after, settings.after))
     ]
     results = Path(settings.results_dir)
@@ -80,7 +80,7 @@ def baseline(action: str, *overrides: str) -> int:
     if action == "show":
         say(_shown(baselines.read(file)))
         return 0
-    side = load(Asked(settings.run), Path(settings.results_dir))
+    side = load(SideRequest(settings.run), Path(settings.results_dir))
     content = baselines.lines(side)
     if file.exists() and not settings.allow_regressions:
         unlike = [kind for kind in comparability.ALLOW if kind != "cases"]

@@ -34,7 +34,7 @@ def build(overrides: list[str]) -> tuple[Path, list[str]]:
     settings = _with_run(settings)
     comparison = _comparison(settings)
     out = results / "report" if settings.out is None else Path(settings.out)
-    with run_view.opened(_shown(settings), results) as run:
+    with run_view.open_run(_shown(settings), results) as run:
         files = report.build(run, results, comparison, _known(), out)
         return files[0], run.notes
 

@@ -200,7 +200,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .sections import Shown, register
+from .sections import ReportData, register
 from .site import Page
 
 
@@ -210,9 +210,9 @@ class Toy:
 
     name, file, title, place = "toy", "toy.html", "Toys", 75
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
+    def pages(self, data: ReportData) -> Iterator[Page]:
         """See the module."""
-        yield Page("toy.html", "toy.html", "Toys", {"n": shown.run.cells.height})
+        yield Page("toy.html", "toy.html", "Toys", {"n": data.run.cells.height})
 '''
 
 TEMPLATE = (

@@ -18,7 +18,7 @@ import pytest
 from pipeline.native import llama
 from pipeline.native.context import Context
 from pipeline.results.compare.comparison import compare
-from pipeline.results.compare.side import Asked, Side, load
+from pipeline.results.compare.side import Side, SideRequest, load
 from pipeline.vocab.files import forge, source
 from support.command import Finished, pipeline
 from support.vocabularies import vocabulary_file
@@ -157,4 +157,4 @@ def test_fidelity_is_shown_by_compare(run: Finished, pairs: pl.DataFrame) -> Non
 
 
 def side(folder: Path, builder: str) -> Side:
-    return load(Asked(str(folder), builder), folder.parent)
+    return load(SideRequest(str(folder), builder), folder.parent)

@@ -145,7 +145,7 @@ def test_empty_tokens_are_allowed_at_every_step(probed: Finished) -> None:
     row = finding(probed, "lmfe", "unsound", "special")
     judged = probed.table("engines").filter(engine="lmfe", verdict="unsound").height
     assert (row["n_states"], row["n_ids"]) == (judged, 63)
-    assert "claimed to be b''" in row["report"]
+    assert "the table says b''" in row["report"]
     assert 2 in finding(probed, "lmfe", "stop_too_early", "end")["ids"], "</s>, at the start"
 
 
@@ -153,7 +153,7 @@ def test_all_but_one_id_of_a_text_are_lost(probed: Finished) -> None:
     """U-05: the vocabulary of outlines is a dict with texts as keys."""
     row = finding(probed, "outlines", "incomplete", "duplicate")
     assert row["n_ids"] > 90
-    assert "claimed to be b''" in row["report"]
+    assert "the table says b''" in row["report"]
 
 
 def test_outlines_core_loses_tokens_where_the_text_could_end(probed: Finished) -> None:

@@ -32,7 +32,7 @@ from pipeline.grammars.checkers import JsonValue, Literal, Pattern, check
 from pipeline.grammars.languages import ByteGrammar
 from pipeline.model.verdicts import End
 from pipeline.results.compare.comparison import compare
-from pipeline.results.compare.side import Asked, Side, load
+from pipeline.results.compare.side import Side, SideRequest, load
 from pipeline.vocab.files import forge, source
 from support.command import ROOT, Finished, pipeline
 from support.vocabularies import Opened, vocabulary_file
@@ -122,7 +122,7 @@ def test_a_run_in_process_compares_with_one_of_a_server(section8: Finished) -> N
 
 
 def side(run: Finished, builder: str) -> Side:
-    return load(Asked(run.folder.name, builder), run.folder.parent)
+    return load(SideRequest(run.folder.name, builder), run.folder.parent)
 
 
 def test_the_log_is_kept(section8: Finished) -> None:

@@ -81,7 +81,7 @@ def test_a_regression_fails_the_gate_and_is_not_saved(tmp_path: Path, capsys: Ou
     assert gated(capsys, file, bad)[0] == 0
 
 
-def test_improvements_and_new_cells_are_taken_in_on_request(tmp_path: Path, capsys: Out) -> None:
+def test_improvements_and_new_cells_are_saved_on_request(tmp_path: Path, capsys: Out) -> None:
     file = tmp_path / "baseline.txt"
     old = made(tmp_path / "old", [{"case": "x"}, failing("y")])
     new = made(tmp_path / "new", [{"case": "x"}, {"case": "y"}, {"case": "z"}])
@@ -100,9 +100,7 @@ def test_a_missing_cell_fails_the_gate_and_is_not_saved(tmp_path: Path, capsys: 
     assert saved(capsys, fewer, file) == 1
 
 
-def test_a_case_defined_otherwise_is_refused_though_others_were_added(
-    tmp_path: Path, capsys: Out
-) -> None:
+def test_a_changed_case_is_refused_even_if_others_were_added(tmp_path: Path, capsys: Out) -> None:
     file = tmp_path / "baseline.txt"
     assert saved(capsys, made(tmp_path / "a", [{"case": "x"}]), file) == 0
     more = made(tmp_path / "b", [{"case": "x"}, {"case": "y"}])
@@ -152,7 +150,7 @@ def test_one_builder_of_the_baseline(tmp_path: Path, capsys: Out) -> None:
     assert gated(capsys, file, run, "before.builder=fixed", "after.builder=unfixed")[0] == 1
 
 
-def test_show_tells_what_fails_and_nothing_raw(tmp_path: Path, capsys: Out) -> None:
+def test_show_lists_failures_and_escapes_text(tmp_path: Path, capsys: Out) -> None:
     file = tmp_path / "baseline.txt"
     run = made(tmp_path / "a", [{"case": "x"}, failing("y", builder="b\x1b[1m")])
     assert saved(capsys, run, file) == 0
@@ -163,7 +161,9 @@ def test_show_tells_what_fails_and_nothing_raw(tmp_path: Path, capsys: Out) -> N
 
 
 @pytest.mark.parametrize("rest", ["", "; written by `byte-exact baseline save`", "; 40 cells"])
-def test_what_follows_the_formats_number_may_change(rest: str, tmp_path: Path, capsys: Out) -> None:
+def test_the_text_after_the_format_number_may_change(
+    rest: str, tmp_path: Path, capsys: Out
+) -> None:
     """The whole first line was compared, so that a change of its wording broke every baseline."""
     file = tmp_path / "baseline.txt"
     assert saved(capsys, matrix(), file) == 0
@@ -210,7 +210,7 @@ NO_BASELINES: list[tuple[Callable[[str], str], str]] = [
 
 
 @pytest.mark.parametrize(("edit", "said"), NO_BASELINES)
-def test_a_file_that_is_no_whole_baseline_is_refused(
+def test_a_damaged_baseline_is_refused(
     edit: Callable[[str], str], said: str, tmp_path: Path, capsys: Out
 ) -> None:
     file = tmp_path / "baseline.txt"

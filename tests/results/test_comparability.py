@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from pipeline.model.verdicts import BADNESS, Verdict
-from pipeline.results.compare.side import Asked, load
+from pipeline.results.compare.side import SideRequest, load
 from pipeline.results.tables import parquet, schemas
 from support import compare_runs
 from support.compare_runs import FIXTURES, copied, failing, made, matrix
@@ -40,12 +40,12 @@ def test_fixed_to_unfixed_exits_1_worst_first_and_names_the_tokens(capsys: Out) 
     badness = [BADNESS[Verdict(verdict)] for verdict in verdicts]
     assert badness == sorted(badness, reverse=True)
     assert "enum/founding" in out.split("ok → ")[1]  # the founding case first
-    assert """token 9830 ' {"', claimed to be '{"'""" in out
+    assert """token 9830 ' {"' (the table says '{"')""" in out
     assert "15763 ids: 35 ' ' (right → claimed '')" in out
     assert "bad_ids worse: 6312 ' hell'" in out
 
 
-def test_a_run_equals_itself_made_again(tmp_path: Path, capsys: Out) -> None:
+def test_a_repeated_run_has_no_changes(tmp_path: Path, capsys: Out) -> None:
     code, out, _ = ran(capsys, *both(matrix(), copied(tmp_path / "again")), "fail_on=any_change")
     assert code == 0
     assert out.startswith("Versions: the same on both sides.")
@@ -73,7 +73,7 @@ def test_added_case_is_named_and_no_regression(tmp_path: Path, capsys: Out) -> N
     assert ran(capsys, *both(less, matrix()), "fail_on=any_change")[0] == 1
 
 
-def test_renamed_builder_is_said_and_can_be_followed(tmp_path: Path, capsys: Out) -> None:
+def test_renamed_builder_gives_a_hint_and_can_be_compared(tmp_path: Path, capsys: Out) -> None:
     def rename(rows: pl.DataFrame) -> pl.DataFrame:
         key = pl.col("cell_key").str.replace("/fixed/", "/mended/", literal=True)
         return rows.with_columns(pl.col("builder").replace("fixed", "mended"), cell_key=key)
@@ -150,7 +150,7 @@ def test_damage_inside_a_table_is_refused_too(tmp_path: Path, capsys: Out) -> No
         assert f"{table}.parquet is damaged" in err
 
 
-def test_run_without_its_closing_record_is_refused(tmp_path: Path, capsys: Out) -> None:
+def test_run_without_a_manifest_is_refused(tmp_path: Path, capsys: Out) -> None:
     run = copied(tmp_path / "open")
     (run / "manifest.json").unlink()
     code, _, err = ran(capsys, *both(matrix(), run))
@@ -168,7 +168,7 @@ def test_run_without_its_closing_record_is_refused(tmp_path: Path, capsys: Out) 
         ({"schema_version": "new"}, "schema version new"),
     ],
 )
-def test_run_that_is_not_what_its_manifest_says_is_refused(
+def test_run_that_contradicts_its_manifest_is_refused(
     manifest: dict[str, Any], said: str, tmp_path: Path, capsys: Out
 ) -> None:
     code, _, err = ran(capsys, *both(matrix(), copied(tmp_path / "odd", manifest=manifest)))
@@ -195,7 +195,7 @@ def test_an_older_schema_version_is_converted(
     monkeypatch.setattr(schemas, "SCHEMA_VERSION", schemas.SCHEMA_VERSION + 1)
     assert ran(capsys, *both(matrix(), old))[0] == 2
     monkeypatch.setitem(schemas.MIGRATIONS, schemas.SCHEMA_VERSION - 1, step)
-    verdicts = load(Asked(str(old)), Path()).cells["verdict"]
+    verdicts = load(SideRequest(str(old)), Path()).cells["verdict"]
     assert "ok" not in verdicts and "truncated" in verdicts
 
 
@@ -209,7 +209,7 @@ def test_runs_of_every_schema_version_stay_readable(version: int) -> None:
         data = parquet.read(run, table)
         assert data.height, table
         assert schemas.SCHEMAS[table].items() <= data.schema.items()
-    cells = load(Asked(str(run)), Path()).cells
+    cells = load(SideRequest(str(run)), Path()).cells
     assert cells.filter(builder="fixed")["verdict"].unique().to_list() == ["ok"]
     steps = parquet.read(run, "steps").filter(
         builder="unfixed", suite="forced_literal", case="founding", step=0
@@ -217,7 +217,7 @@ def test_runs_of_every_schema_version_stay_readable(version: int) -> None:
     assert steps.select("token", "true", "claimed").row(0) == (415, b" The", b"The")
 
 
-def test_a_column_that_came_later_reads_as_null(tmp_path: Path) -> None:
+def test_a_column_missing_in_an_older_run_is_null(tmp_path: Path) -> None:
     """Field case U-32: the union of the columns, with missing values filled with null."""
     run = copied(tmp_path / "early", lambda cells: cells.drop("case_hash"))
     assert parquet.read(run, "cells")["case_hash"].null_count() == 80

@@ -32,7 +32,7 @@ def test_runs_are_found_by_name_folder_and_latest(tmp_path: Path, capsys: Out) -
     assert "There is no run 'three'" in err and "two, one" in err
 
 
-def test_latest_does_not_step_over_an_unfinished_run(tmp_path: Path, capsys: Out) -> None:
+def test_latest_does_not_skip_an_unfinished_run(tmp_path: Path, capsys: Out) -> None:
     made(tmp_path / "done", [{"case": "x"}])
     os.utime(tmp_path / "done/manifest.json", (1, 1))
     (tmp_path / "going/parts").mkdir(parents=True)
@@ -41,7 +41,7 @@ def test_latest_does_not_step_over_an_unfinished_run(tmp_path: Path, capsys: Out
     assert "going has no manifest" in err
 
 
-def test_latest_goes_by_when_a_run_finished_not_when_it_was_copied(tmp_path: Path) -> None:
+def test_latest_uses_the_time_a_run_finished_not_the_time_of_the_copy(tmp_path: Path) -> None:
     for name, day in (("new", 2), ("old", 1)):  # the older run is written last
         run = made(tmp_path / name, [{"case": "x"}])
         record = json.loads((run / "manifest.json").read_text())
@@ -164,7 +164,7 @@ def test_versions_that_changed_come_first_in_every_output(tmp_path: Path, capsys
     assert list(told)[2] == "versions" and told["versions"][0]["name"] == "llguidance"
 
 
-def test_a_token_newly_wrong_is_a_regression_though_no_cell_met_it(
+def test_a_newly_wrong_token_is_a_regression_even_if_no_cell_used_it(
     tmp_path: Path, capsys: Out
 ) -> None:
     def one_more(tokens: pl.DataFrame) -> pl.DataFrame:
@@ -179,7 +179,7 @@ def test_a_token_newly_wrong_is_a_regression_though_no_cell_met_it(
     assert "0 cells and 1 table rows are worse" in out
 
 
-def test_a_table_that_was_not_made_does_not_pass_for_one_without_faults(tmp_path: Path) -> None:
+def test_a_missing_table_is_not_better(tmp_path: Path) -> None:
     """A builder without a row in `tokenizers` has no rows of wrong tokens. That is not better."""
     unmade = copied(tmp_path / "a", lambda rows: rows.filter(builder="fixed"), table="tokenizers")
     run = copied(tmp_path / "b", lambda rows: rows.clear(), table="tokens", source=unmade)

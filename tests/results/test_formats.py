@@ -20,7 +20,7 @@ from pipeline.model.verdicts import Change
 from pipeline.results.compare import comparison, pairing
 from pipeline.results.compare.formats import github, junit, markdown
 from pipeline.results.compare.repeats import mcnemar, wilson
-from pipeline.results.compare.side import Asked, load
+from pipeline.results.compare.side import SideRequest, load
 from pipeline.system.text import visible
 from support import compare_runs
 from support.command import ROOT
@@ -72,7 +72,7 @@ def _schema() -> Any:
     return Draft202012Validator(schema)
 
 
-def test_out_that_cannot_be_written_is_said(tmp_path: Path, capsys: Out) -> None:
+def test_an_unwritable_output_folder_is_reported(tmp_path: Path, capsys: Out) -> None:
     (tmp_path / "file").write_text("")
     code, _, err = ran(capsys, *builders("unfixed", "fixed"), f"out={tmp_path / 'file/x'}")
     assert code == 2
@@ -122,7 +122,7 @@ _WIDE: list[comparison.Comparison] = []
 def _wide() -> comparison.Comparison:
     if not _WIDE:
         one, two = (
-            load(Asked(str(matrix()), builder=name), Path()) for name in ("fixed", "unfixed")
+            load(SideRequest(str(matrix()), builder=name), Path()) for name in ("fixed", "unfixed")
         )
         _WIDE.append(comparison.compare(one, two))
     return _WIDE[0]

@@ -20,7 +20,7 @@ from pipeline.cli import site
 from pipeline.model.verdicts import Verdict
 from pipeline.results.report import replay
 from pipeline.results.report.sections import sections
-from pipeline.results.report.site import dumped, embedded
+from pipeline.results.report.site import embed_json, to_json
 from pipeline.results.report.verdict_looks import LOOKS, Group
 from pipeline.system.rerun import Recipe
 from support import report_runs
@@ -57,15 +57,15 @@ def data(site: Path, file: str, name: str) -> Any:
     return json.loads(found[1])
 
 
-def test_a_real_run_in_words_and_figures(default_run: Finished, tmp_path: Path) -> None:
+def test_the_report_of_a_real_run(default_run: Finished, tmp_path: Path) -> None:
     sides = ("before.builder=unfixed", "after.builder=fixed")
     site = tmp_path / "site"
     results = default_run.folder.parent
     named = (f"results_dir={results}", f"run={default_run.folder.name}", f"out={site}")
     assert main(["report", *named, *sides]) == 0
     first = text(site, "index.html")
-    assert "unfixed fails 39 of 40 cells; fixed holds all 40." in first
-    assert 'token 9830 {" , claimed to be {"' in first, "the token that broke most cells"
+    assert "unfixed fails 39 of 40 cells; fixed passes all 40." in first
+    assert 'token 9830 {" (the table says {"' in first, "the token that broke most cells"
     assert "tiny mistral_v1/SPM 0/3, 1/40, 27 err 3/3, 40/40, 0 err, greedy" in first
     assert "15763/32000 15749" in first
     assert "llguidance 1.9.1" in first
@@ -90,7 +90,7 @@ def test_the_same_run_gives_the_same_files(tmp_path: Path) -> None:
     assert first == second
 
 
-def test_a_cell_page_tells_the_steps(tmp_path: Path) -> None:
+def test_a_cell_page_shows_the_steps(tmp_path: Path) -> None:
     bad = cell(case="c", verdict="unenforced", lost_at_step=1, culprit_step=0, n_legal_bytes=1)
     state = row(
         "states",
@@ -127,7 +127,7 @@ def test_a_cell_page_tells_the_steps(tmp_path: Path) -> None:
     assert (page.parent / href.partition("#")[0]).resolve().exists()
 
 
-def test_what_a_server_does_not_tell_is_not_called_wrong(tmp_path: Path) -> None:
+def test_unknown_bytes_of_a_server_are_not_called_wrong(tmp_path: Path) -> None:
     """A server returns the ids that it sampled, but not its token table and not its masks."""
     bad = cell(target="server", case="c", verdict="silent_corruption", culprit_step=0)
     unsaid = step(bad, 0, token=7, true=b" x", claimed=None, n_allowed=None, origin=None)
@@ -155,7 +155,7 @@ def test_repeats_of_one_cell_each_have_their_place_and_their_steps(tmp_path: Pat
     assert [[(s[1], s[8]) for s in one] for one in taken] == [[(7, "exact")], [(8, "unsound")]]
 
 
-def test_a_replay_tells_whose_fault_each_walk_is(tmp_path: Path) -> None:
+def test_a_replay_shows_who_is_at_fault_in_each_walk(tmp_path: Path) -> None:
     report_runs.replay(tmp_path / "runs" / "a")
     site = reported(tmp_path / "runs")
     told = "fixed is at fault in none of 2 walks; unfixed is at fault in 2 of 3 walks."
@@ -164,7 +164,7 @@ def test_a_replay_tells_whose_fault_each_walk_is(tmp_path: Path) -> None:
     assert told in page
     assert "t fixed 2 2 1 none 1 grammar_error, 1 invalid_accepted 9 µs" in page
     assert "t unfixed 1 3 1 2 valid_refused none 9 µs" in page
-    assert "2 walks token 7 x , claimed to be x" in page
+    assert "2 walks token 7 x (the table says x" in page
     shared = data(site, replay.FILE, "data")["shared"]
     rows = data(site, replay.FILE, "rows")
     assert [[shared[n] for n in one[1:8]] + one[8:] for one in rows] == [
@@ -175,7 +175,7 @@ def test_a_replay_tells_whose_fault_each_walk_is(tmp_path: Path) -> None:
     ], "the builders' faults first"
 
 
-def test_the_field_stands_with_what_shows_each_fault(tmp_path: Path) -> None:
+def test_the_field_page_has_the_proof_of_each_fault(tmp_path: Path) -> None:
     """A row has builder, release, vocabulary, numbers, status, smallest mask, files and report."""
     report_runs.field(tmp_path / "runs")
     site = reported(tmp_path / "runs")
@@ -202,7 +202,7 @@ def test_the_field_stands_with_what_shows_each_fault(tmp_path: Path) -> None:
     assert "suite: reproducer" in said
 
     first = text(site, "index.html")
-    assert "1 of 3 token tables of 3 builders enter tokens with wrong bytes; 1 was refused" in first
+    assert "1 of 3 token tables of 3 builders have tokens with wrong bytes; 1 was refused" in first
     assert "Look at the released libraries: 1 of their token tables are wrong" in first
     assert 'href="field.html"' in (site / "index.html").read_text("utf-8")
 
@@ -277,7 +277,7 @@ def audit_alone(results: Path) -> None:
 
 
 NO_TABLES = "This run has no token tables"
-NOT_ASKED = "No comparison was asked for"
+NOT_ASKED = "No comparison was requested"
 PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
     (
         nothing,
@@ -296,7 +296,7 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
         without_steps,
         {
             "index.html": ["No token can be named: this run recorded no steps"],
-            "tokens.html": ["Every token of every table is entered with its true bytes."],
+            "tokens.html": ["Every token of every table has its true bytes."],
             "changes.html": [NOT_ASKED],
             "cells/*": ["This run recorded no steps", "There is no reproducer"],
         },
@@ -304,10 +304,16 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
     (
         server,
         {
-            "index.html": [NO_TABLES, "No mask of this run was judged", "a server shows none"],
+            "index.html": [
+                NO_TABLES,
+                "No mask of this run was judged",
+                "a server does not show its masks",
+            ],
             "matrix.html": ["2 cells"],
             "tokens.html": [NO_TABLES],
-            "cells/*": ["This run recorded no steps: its target shows none, as a server does"],
+            "cells/*": [
+                "This run recorded no steps: its target does not show steps, as with a server"
+            ],
         },
     ),
     (
@@ -322,11 +328,11 @@ PARTIAL: list[tuple[Callable[[Path], None], dict[str, list[str]]]] = [
     ),
     (damaged, {"*": ["steps.parquet is damaged or truncated"], "cells/*": ["recorded no steps"]}),
     (fewer_rows, {"*": ["cells.parquet holds 1 rows, the manifest says 2"]}),
-    (from_tomorrow, {"*": ["does not know are left out: 1."]}),
+    (from_tomorrow, {"*": ["does not know their verdicts: 1."]}),
     (
         audit_alone,
         {
-            "index.html": ["1 of 1 token tables enter tokens with wrong bytes: 2", "no cells"],
+            "index.html": ["1 of 1 token tables have tokens with wrong bytes: 2", "no cells"],
             "matrix.html": ["This run has no cells: nothing was generated"],
         },
     ),
@@ -350,7 +356,7 @@ def test_each_page_says_what_is_missing(
         assert all(phrase in text(site, f"cells/{page.name}") for page in pages), phrase
 
 
-def test_a_comparison_of_a_run_cut_short_is_refused(
+def test_a_comparison_with_an_interrupted_run_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     truncated(tmp_path)
@@ -363,7 +369,7 @@ def test_a_comparison_of_a_run_cut_short_is_refused(
 # The folder.
 
 
-def test_only_a_report_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_a_report_is_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server(tmp_path / "runs")
     site = reported(tmp_path / "runs")
     stale = site / "cells" / "of-an-earlier-run.html"
@@ -379,14 +385,14 @@ def test_only_a_report_is_written_over(tmp_path: Path, capsys: pytest.CaptureFix
     assert [file.name for file in other.iterdir()] == ["chapter.txt"]
 
 
-def test_the_report_in_the_results_folder_is_no_run(tmp_path: Path) -> None:
+def test_a_report_in_the_results_folder_is_not_a_run(tmp_path: Path) -> None:
     server(tmp_path)
     for _ in range(2):
         assert main(["report", f"results_dir={tmp_path}"]) == 0
     assert "1 finished run " in text(tmp_path / "report", "trend.html")
 
 
-def test_a_folder_that_cannot_be_made_is_said(
+def test_an_unwritable_folder_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server(tmp_path / "runs")
@@ -405,7 +411,7 @@ def test_a_folder_that_cannot_be_made_is_said(
         (["before.run=a", "after.run=a", "allow=[all]"], "choose from suites, vocabulary"),
     ],
 )
-def test_bad_usage_is_told(
+def test_bad_usage_is_reported(
     arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server(tmp_path)
@@ -480,7 +486,7 @@ def test_ten_thousand_cells_stay_under_five_megabytes_a_page(large_site: Path) -
     assert rows[0][5][0][0] == "silent_corruption", "the worst first"
 
 
-def test_what_does_not_fit_a_page_is_counted(tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_on_a_page_are_counted(tmp_path: Path) -> None:
     wide = "w" * 190
     cells = [cell(case=f"{wide}{i}", verdict="ok" if i else "timeout") for i in range(16_000)]
     made(tmp_path / "runs" / "a", {"cells": cells})
@@ -501,7 +507,7 @@ def test_what_does_not_fit_a_page_is_counted(tmp_path: Path) -> None:
 
 @given(st.recursive(st.text() | st.integers() | st.none(), st.lists, max_leaves=8))
 def test_embedded_json_cannot_end_its_element(value: object) -> None:
-    shown = str(embedded(dumped(value)))
+    shown = str(embed_json(to_json(value)))
     assert not set("<>&'") & set(shown)
     assert shown.isascii()
     assert json.loads(shown) == value

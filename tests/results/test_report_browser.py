@@ -139,7 +139,7 @@ def test_no_text_of_a_hostile_run_does_anything(hostile: Path, watch: Watched) -
         assert not set("\u202e\u2066\u2069\u200f\u2028\u2029\x7f\x9b") & set(shown), file.name
 
 
-def test_every_hostile_cell_is_shown_as_it_is(hostile: Path, watch: Watched) -> None:
+def test_every_hostile_cell_is_shown_unchanged(hostile: Path, watch: Watched) -> None:
     tab = watch.open(hostile / "matrix.html")
     expect(tab.locator("#table tbody tr")).to_have_count(len(HOSTILE))
     expect(tab.locator("#table")).to_contain_text("</script><script>document.body.dataset.hit=1")
@@ -153,7 +153,7 @@ def test_every_hostile_cell_is_shown_as_it_is(hostile: Path, watch: Watched) -> 
     expect(tab.locator("#steps tbody tr.culprit mark").first).to_have_text("\\xff")
 
 
-def test_the_policy_lets_no_other_script_run(real: Path, browser: Browser) -> None:
+def test_the_policy_blocks_other_scripts(real: Path, browser: Browser) -> None:
     """If an escape were missing, the page's content policy would still block the script."""
     context = browser.new_context()
     tab = watched(context).open(real / "index.html")
@@ -226,7 +226,7 @@ def test_walks_of_a_replay_are_filtered_by_whose_fault_they_are(
     assert watch.faults == []
 
 
-def test_a_cell_shows_the_token_that_did_it(real: Path, watch: Watched) -> None:
+def test_a_cell_shows_the_token_at_fault(real: Path, watch: Watched) -> None:
     file = next(real.glob("cells/*enum-unfixed*.html"))
     tab = watch.open(file, "#founding")
     did_it = tab.locator("#steps tr.culprit")

@@ -63,7 +63,7 @@ def test_a_word_of_several_types_means_one_thing() -> None:
 
 
 @pytest.mark.parametrize("version", range(1, schemas.SCHEMA_VERSION + 1))
-def test_tables_of_every_version_hold_known_words_alone(version: int) -> None:
+def test_tables_of_every_version_hold_only_known_words(version: int) -> None:
     """Tables of older versions are converted first."""
     looked = 0
     for run in FIXTURES.glob(f"run_v{version}*"):
@@ -76,7 +76,7 @@ def test_tables_of_every_version_hold_known_words_alone(version: int) -> None:
     assert looked > 100
 
 
-def test_a_word_that_is_none_of_its_column_is_refused_from_a_worker() -> None:
+def test_an_unknown_word_from_a_worker_is_refused() -> None:
     row = dict.fromkeys(schemas.SCHEMAS["walks"]) | {"tokenizer": "t", "ended": "stop_id"}
     assert row_check.misfit({"table": "walks", "rows": [row]}) is None
     for column, word in (("ended", "crashed"), ("verdict", "crashed"), ("status", "all")):
@@ -106,7 +106,7 @@ def version_1(table: str, *rows: Mapping[str, object]) -> pl.DataFrame:
     return renames.from_1_to_2(table, pl.LazyFrame(whole, schema=schema)).collect()
 
 
-def test_a_failure_leaves_the_columns_that_mean_something_else() -> None:
+def test_a_failure_is_moved_out_of_columns_with_another_meaning() -> None:
     """Version 1 wrote `walk="all"`, `ended="crashed"`, and the reason in the column `objection`."""
     died = {"walk": "all", "grammar": "", "n_steps": 0, "ended": "crashed", "verdict": "crashed"}
     right = {"walk": "0001-uniform", "grammar": "s/c", "n_steps": 0, "ended": "refused"}
@@ -163,18 +163,18 @@ def test_every_renamed_word_is_converted_and_known(word: renames.Word) -> None:
     assert known is None or (word.new in {*known, None} and word.old not in known)
 
 
-def test_changelog_tells_every_rename_and_no_other() -> None:
+def test_changelog_lists_every_rename_and_no_other() -> None:
     def shown(word: str | None) -> str:
         return "null" if word is None else f"`{word}`" if word else "empty"
 
     wanted = [
         *((w.table, w.column, shown(w.old), shown(w.new)) for w in renames.WORDS_1_TO_2),
         *(
-            (m.table, m.column, m.told, f"in the new column `{m.new_column}`")
+            (m.table, m.column, m.changelog, f"in the new column `{m.new_column}`")
             for m in renames.MOVED_1_TO_2
         ),
         *(
-            (e.table, e.column, f"{e.told}, without a result", "null")
+            (e.table, e.column, f"{e.changelog}, without a result", "null")
             for e in renames.EMPTIED_1_TO_2
         ),
     ]
@@ -185,7 +185,7 @@ def test_changelog_tells_every_rename_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("table", ["walks", "engines", "prefix", "replay"])
-def test_what_was_made_under_version_1_is_as_made_today(table: str) -> None:
+def test_converted_version_1_tables_equal_new_ones(table: str) -> None:
     """The fixtures come from the same commands, with the same worker killed, in both releases."""
     then, now = (
         parquet.read(FIXTURES / f"run_v{version}_failed", table).drop(renames.PROSE, strict=False)
@@ -195,7 +195,7 @@ def test_what_was_made_under_version_1_is_as_made_today(table: str) -> None:
     assert then.height > 0
 
 
-def test_no_table_of_the_run_but_these_is_converted() -> None:
+def test_only_tables_with_renames_are_converted() -> None:
     renamed = {
         one.table for one in (*renames.WORDS_1_TO_2, *renames.MOVED_1_TO_2, *renames.EMPTIED_1_TO_2)
     }

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.results.compare import comparison
-from pipeline.results.compare.side import Asked, load
+from pipeline.results.compare.side import SideRequest, load
 from support.compare_runs import matrix
 
 Out = pytest.CaptureFixture[str]
@@ -27,7 +27,7 @@ def both(before: Path, after: Path) -> list[str]:
 
 
 def compared(before: Path, after: Path, *allow: str) -> comparison.Comparison:
-    one, two = (load(Asked(str(run)), Path()) for run in (before, after))
+    one, two = (load(SideRequest(str(run)), Path()) for run in (before, after))
     return comparison.compare(one, two, allow)
 
 

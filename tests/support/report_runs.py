@@ -250,7 +250,7 @@ def large(folder: Path, cells: int = 10_000, steps: int = 12) -> Path:
             culprit_step=3 if bad else None,
             n_legal_bytes=3 if bad else steps,
             output=b" the quick brown fox"[:steps],
-            reason="step 3: token 3 ' x', claimed to be 'x'" if bad else "",
+            reason="step 3: token 3 ' x' (the table says 'x')" if bad else "",
         )
         found.append(one)
         taken += [

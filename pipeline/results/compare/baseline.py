@@ -17,7 +17,7 @@ from ...model.verdicts import Verdict
 from ...system import files
 from ..tables import parquet, schemas
 from . import side as compare_side
-from .side import CELLS, KEY, Asked, Side, checked, narrowed
+from .side import CELLS, KEY, Side, SideRequest, check_cells, select_part
 
 _FORMAT = 1
 _MARK = "# byte-exact baseline, format "
@@ -53,17 +53,17 @@ def _lines(side: Side) -> Iterator[str]:
         yield f"{verdict:{_WIDTH}}  {key}"
 
 
-def load(path: Path, asked: Asked) -> Side:
-    """Read a baseline as a side of a comparison, narrowed to the asked part.
+def load(path: Path, request: SideRequest) -> Side:
+    """Read a baseline as a side of a comparison, with the requested part only.
 
-    Raises CompareError if the file cannot be read or does not have the part.
+    Raises CompareError if the file cannot be read or does not have this part.
     """
     side = read(path)
     return Side(
         name=side.name,
         folder=None,
-        part=asked.part(),
-        cells=narrowed(side.cells, asked, str(path)),
+        part=request.part(),
+        cells=select_part(side.cells, request, str(path)),
         versions=side.versions,
         settings=side.settings,
         digests=side.digests,
@@ -135,7 +135,7 @@ def _cells(rows: list[tuple[str, str]], path: Path) -> pl.DataFrame:
     cells = cells.with_columns(
         pl.lit(None, dtype=kinds[name]).alias(name) for name in CELLS if name not in columns
     )
-    return checked(cells.select(CELLS), str(path))
+    return check_cells(cells.select(CELLS), str(path))
 
 
 def write(path: Path, content: Iterable[str]) -> None:

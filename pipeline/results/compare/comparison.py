@@ -16,7 +16,7 @@ from ...model.errors import CompareError
 from ...model.verdicts import Change, RowChange
 from . import comparability, repeats, table_changes
 from .comparability import Difference
-from .pairing import STILL, WORSE, classified, paired, with_tokens
+from .pairing import STILL, WORSE, classify, pair_cells, with_tokens
 from .side import KEY, PARTS, Side
 
 FAIL_ON = ("regression", "any_change", "never")
@@ -79,7 +79,7 @@ class Comparison:
 def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
     """Pair two sides. Raises CompareError if both are the same or if a difference is not allowed.
 
-    `allow` has words of `comparability.ALLOW`.
+    `allow` has kinds of differences from `comparability.ALLOW`.
     """
     if _same(before, after):
         raise CompareError(
@@ -87,7 +87,7 @@ def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
             "after.run to two runs, or before.builder and after.builder to two builders of a run."
         )
     key = [name for name in KEY if name not in _compared(before, after)]
-    pairs = paired(before.cells, after.cells, key)
+    pairs = pair_cells(before.cells, after.cells, key)
     differences = comparability.differences(before, after, pairs)
     if unlike := [d for d in differences if d.kind not in allow]:
         words = ",".join(dict.fromkeys(d.kind for d in unlike))
@@ -97,7 +97,7 @@ def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
             + "\nMake both runs with the same inputs and settings, or allow the difference: "
             + f"allow=[{words}]."
         )
-    cells = with_tokens(classified(pairs), before, after)
+    cells = with_tokens(classify(pairs), before, after)
     changed, notes = table_changes.changes(before, after)
     return Comparison(
         before=before,

@@ -16,7 +16,7 @@ _OK = Verdict.OK.value
 _ENDS = ("before", "after")
 
 
-def paired(before: pl.DataFrame, after: pl.DataFrame, key: list[str]) -> pl.DataFrame:
+def pair_cells(before: pl.DataFrame, after: pl.DataFrame, key: list[str]) -> pl.DataFrame:
     """The full join of both sides on `key`. Other columns end in `_before` and `_after`."""
     if "repeat" in before.columns or "repeat" in after.columns:
         key = [*key, "repeat"]
@@ -37,7 +37,7 @@ def paired(before: pl.DataFrame, after: pl.DataFrame, key: list[str]) -> pl.Data
     )
 
 
-def classified(pairs: pl.DataFrame) -> pl.DataFrame:
+def classify(pairs: pl.DataFrame) -> pl.DataFrame:
     """Every pair with its `change` and `output_changed`, worst first."""
     was, now = pl.col("verdict_before"), pl.col("verdict_after")
     bad_was, bad_now = (

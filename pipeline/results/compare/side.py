@@ -1,8 +1,8 @@
 """One side of a comparison: a run or a part of a run, checked to be complete.
 
-A side is a folder, a run's name, the `latest` run, or the `baseline`. It is the whole run, or one
-builder or target of it. A run is refused here if it has no manifest, or if its tables do not match
-the manifest.
+A side is a run's folder, a run's name, the `latest` run, or the `baseline`. It is the whole run, or
+one builder or target of it. A run is refused here if it has no manifest, or if its tables do not
+match the manifest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import polars as pl
 from ...model.errors import CompareError
 from ...model.verdicts import Verdict
 from ..tables import parquet
-from ..tables.run_folder import closed, find, whole
+from ..tables.run_folder import complete_manifest, find, read_table
 
 KEY = ("target", "model", "tokenizer", "builder", "suite", "case")
 """The names that make a `cell_key`, in its order."""
@@ -37,7 +37,7 @@ CELLS = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class SideRequest:
     """A side as the user named it."""
 
     run: str
@@ -72,7 +72,7 @@ class Side:
     def table(self, name: str) -> pl.DataFrame:
         """Another table of the run, with only the rows of this side's part."""
         assert self.folder is not None
-        rows = whole(self.folder, name, self.rows[name])
+        rows = read_table(self.folder, name, self.rows[name])
         for part, value in self.part.items():
             if part in rows.columns:
                 rows = rows.filter(pl.col(part) == value)
@@ -84,23 +84,23 @@ class Side:
         return ", ".join([self.name, *(f"{name} {value}" for name, value in self.part.items())])
 
 
-def load(asked: Asked, results_dir: Path) -> Side:
+def load(request: SideRequest, results_dir: Path) -> Side:
     """Read a run as a side.
 
     Raises ConfigError if there is no such run, and CompareError if the run is not complete, if its
-    cells are not valid, or if it does not have the asked part.
+    cells are not valid, or if it does not have the requested part.
     """
-    folder = find(asked.run, results_dir)
-    manifest = closed(folder)
+    folder = find(request.run, results_dir)
+    manifest = complete_manifest(folder)
     there = parquet.scan(folder, "cells").collect_schema().names()
     columns = [*CELLS, *({"repeat"} & set(there))]
-    cells = whole(folder, "cells", manifest["rows"].get("cells"), columns)
-    builders = _builders(folder, manifest) if asked.builder else ()
+    cells = read_table(folder, "cells", manifest["rows"].get("cells"), columns)
+    builders = _builders(folder, manifest) if request.builder else ()
     return Side(
         name=folder.name,
         folder=folder,
-        part=asked.part(),
-        cells=narrowed(checked(cells, str(folder)), asked, str(folder), builders),
+        part=request.part(),
+        cells=select_part(check_cells(cells, str(folder)), request, str(folder), builders),
         versions=_versions(manifest),
         settings=_settings(manifest),
         rows=manifest["rows"],
@@ -108,16 +108,16 @@ def load(asked: Asked, results_dir: Path) -> Side:
 
 
 def _builders(folder: Path, manifest: dict[str, Any]) -> set[str]:
-    """The builders whose tables were audited or replayed."""
+    """The builders in the tables of an audit or a replay."""
     named = [
-        whole(folder, table, manifest["rows"][table], ["builder"])["builder"]
+        read_table(folder, table, manifest["rows"][table], ["builder"])["builder"]
         for table in ("tokenizers", "replay")
         if table in manifest["rows"]
     ]
     return {builder for column in named for builder in column}
 
 
-def checked(cells: pl.DataFrame, where: str) -> pl.DataFrame:
+def check_cells(cells: pl.DataFrame, where: str) -> pl.DataFrame:
     """Return the cells as they are. Raises CompareError for unknown verdicts and repeated cells."""
     strange = set(cells["verdict"].unique().to_list()) - {verdict.value for verdict in Verdict}
     if strange:
@@ -132,14 +132,14 @@ def checked(cells: pl.DataFrame, where: str) -> pl.DataFrame:
     return cells
 
 
-def narrowed(
-    cells: pl.DataFrame, asked: Asked, where: str, builders: Iterable[str] = ()
+def select_part(
+    cells: pl.DataFrame, request: SideRequest, where: str, builders: Iterable[str] = ()
 ) -> pl.DataFrame:
     """Only the cells of the named builder or target. Raises CompareError if there is none.
 
     `builders` are the builders of other tables: a run without cells may still have the builder.
     """
-    for name, value in asked.part().items():
+    for name, value in request.part().items():
         there = {*cells[name].to_list(), *(builders if name == "builder" else ())}
         if value not in there:
             raise CompareError(

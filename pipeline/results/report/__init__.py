@@ -2,16 +2,16 @@
 
 It only renders: it reads what `run` and `compare` wrote. It judges and changes nothing.
 
-    run_view     the run as far as it exists, and what is missing
+    run_view     the results that exist, and notes on what is missing
     verdict_looks, headline
-                 verdicts as colours and shapes; the run in one sentence, what to do next
-    transcripts  every cell with its steps, and where it is shown
+                 verdicts as colours and shapes; the run in one sentence, and what to do next
+    transcripts  every cell with its steps, and the page that shows it
     sections     the registry of pages, in the order of the navigation
     overview, matrix, cells, tokens, released, replay, changes, trend
                  one kind of page each: tables → a `site.Page`
     charts       the plots
-    row_budget   rows that fit a page
-    site         pages → files, scripts inlined, under a policy that lets nothing else run
+    row_budget   rows that fit on a page
+    site         pages → files with inlined scripts; a policy blocks all other scripts
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ...system.rerun import Recipe
 from ...system.text import visible
 from ..compare.comparison import Comparison
 from . import verdict_looks
-from .run_view import Found
-from .sections import Section, Shown, sections
+from .run_view import RunView
+from .sections import ReportData, Section, sections
 from .site import Site
 from .transcripts import transcripts
 
@@ -38,13 +38,13 @@ _MARK = "byte-exact report"
 
 
 def build(
-    run: Found,
+    run: RunView,
     results: Path,
     comparison: Comparison | None,
     known: Mapping[str, frozenset[str]],
     out: Path,
 ) -> list[Path]:
-    """Write the site of a run into `out`, in the place of an earlier report; its files.
+    """Write the site of a run into `out`, replacing an earlier report; returns the files.
 
     `results` is the folder in which the trend looks for runs. `known` are the names that the
     command line accepts (see `rerun`). Raises ReportError if `out` holds anything but a report.
@@ -54,12 +54,12 @@ def build(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        made = transcripts(run, Recipe.of(run.recorded("settings", "grammar", "suites"), known))
-        shown = Shown(run, made, results, comparison)
+        made = transcripts(
+            run, Recipe.of(run.manifest_part("settings", "grammar", "suites"), known)
+        )
+        data = ReportData(run, made, results, comparison)
         chosen = sections()
-        pages = [
-            page for one in chosen for page in one.pages(shown)
-        ]  # reading may add to the notes
+        pages = [page for one in chosen for page in one.pages(data)]  # reading may add to the notes
         site = Site(fresh, _common(run, chosen))
         written = [site.write(page).relative_to(fresh) for page in pages]
         shutil.rmtree(out, ignore_errors=True)
@@ -74,9 +74,9 @@ def build(
     return [out / file for file in written]
 
 
-def _common(run: Found, chosen: Sequence[Section]) -> dict[str, Any]:
+def _common(run: RunView, chosen: Sequence[Section]) -> dict[str, Any]:
     """What every page shows."""
-    versions = run.recorded("versions")
+    versions = run.manifest_part("versions")
     return {
         "mark": _MARK,
         "navigation": [(one.file, one.title) for one in chosen if one.title],

@@ -10,21 +10,21 @@ from typing import Any
 
 from ...system.text import visible
 from . import released
-from .run_view import Found
-from .sections import Shown, register
-from .site import Page, embedded
+from .run_view import RunView
+from .sections import ReportData, register
+from .site import Page, embed_json
 from .transcripts import Name, Transcripts, label
 
 
 @register
 class Cells:
-    """See `sections.Section`; the matrix leads to these pages."""
+    """See `sections.Section`; the matrix links to these pages."""
 
     name, file, title, place = "cells", "", "", 80
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
-        """One for each file of cells."""
-        yield from _pages(shown.made, _reproducers(shown.run))
+    def pages(self, data: ReportData) -> Iterator[Page]:
+        """One page for each file of cells."""
+        yield from _pages(data.transcripts, _reproducers(data.run))
 
 
 def _pages(
@@ -57,7 +57,7 @@ def _pages(
                 "about": about,
                 "part": file.part,
                 "parts": [f"../{path}" for path in parts[tuple(file.about.values())]],
-                "cells": embedded("[" + ",".join(file.cells) + "]"),
+                "cells": embed_json("[" + ",".join(file.cells) + "]"),
                 "others": others,
                 "has_steps": made.has_steps,
                 "reproducers": reproducers.get(
@@ -67,7 +67,7 @@ def _pages(
         )
 
 
-def _reproducers(run: Found) -> dict[tuple[str, str], list[dict[str, Any]]]:
+def _reproducers(run: RunView) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """The reproducers by (tokenizer, builder); their texts are escaped, except for line ends."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in run.table("reproducers").iter_rows(named=True):

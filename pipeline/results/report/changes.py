@@ -14,8 +14,8 @@ from ..compare.formats import words
 from ..compare.pairing import STILL, WORSE
 from ..summary.console import by_builder
 from .row_budget import Index, Rows
-from .run_view import REPEAT, Found
-from .sections import Shown, register
+from .run_view import REPEAT, RunView
+from .sections import ReportData, register
 from .site import TABLE, Page
 from .transcripts import Transcripts, name_of
 
@@ -29,7 +29,7 @@ _CALLED = {
     Change.FAILURE_BETTER: "changed",
     Change.FIXED: "fixed",
 }
-"""What the filters call a change; an output that changed under the same verdict is `changed`."""
+"""Names of the filters; an output that changed under the same verdict is `changed`."""
 
 _FILTERS = ("regressed", "fixed", "changed", "added", "removed")
 _FINDINGS = 300
@@ -41,12 +41,12 @@ class Changes:
 
     name, file, title, place = "changes", _FILE, "Before and after", 60
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
+    def pages(self, data: ReportData) -> Iterator[Page]:
         """See the module."""
-        yield _page(shown.run, shown.made, shown.comparison)
+        yield _page(data.run, data.transcripts, data.comparison)
 
 
-def _page(run: Found, made: Transcripts, comparison: Comparison | None) -> Page:
+def _page(run: RunView, made: Transcripts, comparison: Comparison | None) -> Page:
     """`changes.html`; without a comparison it shows the commands that make one."""
     title = "Before and after"
     if comparison is None:
@@ -92,7 +92,7 @@ def _only_output() -> pl.Expr:
 
 
 def _rows(
-    comparison: Comparison, run: Found, made: Transcripts, shared: Index
+    comparison: Comparison, run: RunView, made: Transcripts, shared: Index
 ) -> Iterator[list[Any]]:
     """[change, worse, place, verdict before, after, cause before, after, why, [link, …]]."""
     cells = comparison.cells
@@ -112,7 +112,7 @@ def _rows(
 
 
 def _links(
-    row: dict[str, Any], comparison: Comparison, run: Found, made: Transcripts
+    row: dict[str, Any], comparison: Comparison, run: RunView, made: Transcripts
 ) -> Iterator[list[Any]]:
     """[`before` or `after`, file, index in the file] if that side is the run of this report."""
     for end, side in (("before", comparison.before), ("after", comparison.after)):
@@ -125,7 +125,7 @@ def _links(
             yield [end, made.where[name, builder][0], href.partition("#")[2]]
 
 
-def _example(run: Found) -> list[str]:
+def _example(run: RunView) -> list[str]:
     """Commands that fill this page."""
     builders = by_builder(run.cells)
     of_run = f"run={run.name or 'latest'}"

@@ -1,4 +1,4 @@
-"""The plots, as Vega-Lite by Altair. Their colours are the page's, light or dark as the page is."""
+"""The plots, as Vega-Lite made by Altair. They use the page's colours, in light and dark mode."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _INK = "currentColor"
 
 
 def damage(counts: pl.DataFrame) -> dict[str, Any]:
-    """Wrong tokens by kind for each vocabulary and builder; (tokenizer, builder, damage, len).
+    """Wrong tokens by kind for each vocabulary and builder.
 
-    The scale is logarithmic: two emptied tokens stay visible beside 15,747 lost spaces.
+    `counts` has the columns tokenizer, builder, damage and len. The scale is logarithmic, so that
+    two emptied tokens stay visible beside 15,747 lost spaces.
     """
     kinds = counts.group_by("damage").agg(pl.col("len").sum()).sort("len", descending=True)
     names = kinds["damage"].to_list()
     legend = alt.Legend(title=None, orient="top", columns=4)
-    points: Any = (  # Altair's own types of a facet are unknown in part
+    points: Any = (  # Altair's types of a facet are partly unknown
         alt.Chart(counts)
         .mark_point(filled=True, size=120, opacity=1)
         .encode(
@@ -51,9 +52,9 @@ def damage(counts: pl.DataFrame) -> dict[str, Any]:
 
 
 def trend(points: pl.DataFrame) -> dict[str, Any]:
-    """Verdicts of each run, worst first, the newest run on top; runs of equal versions together.
+    """Verdicts of each run, worst first, the newest run on top; one plot for each pair of versions.
 
-    Takes the rows of `trend.points`.
+    `points` has the rows of `trend._points`.
     """
     newest = points.sort("order", descending=True)
     versions = newest["versions"].unique(maintain_order=True).to_list()

@@ -1,4 +1,4 @@
-"""The verdict on a run in one sentence, and what to do next."""
+"""The result of a run in one sentence, and what to do next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...model.verdicts import Cause, Status, Verdict
 from ...system.text import visible
 from ..summary.console import by_builder
 from . import replay
-from .run_view import Found
+from .run_view import RunView
 from .verdict_looks import Group, look
 
 _NAMED = 2
@@ -35,10 +35,10 @@ class Step:
     href: str = ""
 
 
-def headline(run: Found) -> str:
+def headline(run: RunView) -> str:
     """The result of the run in one sentence."""
     cells, tokenizers = run.cells, run.table("tokenizers")
-    if not cells.height and (walks := replay.told(run.table("replay"))):
+    if not cells.height and (walks := replay.result_sentence(run.table("replay"))):
         return f"Replay: {walks}"
     if not cells.height:
         if tokenizers.height:
@@ -48,8 +48,8 @@ def headline(run: Found) -> str:
     right = cells.filter(verdict=Verdict.OK).height
     so_far = "" if run.manifest else "So far: "
     if right == cells.height:
-        held = "the one cell holds its" if right == 1 else f"all {right:,} cells hold their"
-        sentence = f"{so_far}{held} grammar, to the byte."
+        cells_obey = "the one cell obeys its" if right == 1 else f"all {right:,} cells obey their"
+        sentence = f"{so_far}{cells_obey} grammar, to the byte."
         return sentence[0].upper() + sentence[1:]
     good: dict[int, list[str]] = {}
     bad: list[tuple[int, int, str]] = []
@@ -66,7 +66,7 @@ def headline(run: Found) -> str:
         wrong, n, name = bad[0]
         told = [f"{len(bad)} builders fail, {name} worst with {wrong:,} of {n:,} cells"]
     told += [
-        f"{_joined(names)} {'holds' if len(names) == 1 else 'hold'} all {n:,}"
+        f"{_joined(names)} {'passes' if len(names) == 1 else 'pass'} all {n:,}"
         for n, names in good.items()
     ]
     return f"{so_far}{'; '.join(told)}."
@@ -78,7 +78,7 @@ def _audit_alone(tokenizers: pl.DataFrame) -> str:
     if not wrong.height:
         return f"{ok.height} of {tokenizers.height} token tables were built; none has wrong bytes."
     return (
-        f"{wrong.height} of {tokenizers.height} token tables enter tokens with wrong bytes: "
+        f"{wrong.height} of {tokenizers.height} token tables have tokens with wrong bytes: "
         f"{int(wrong['n_wrong'].sum()):,} in all. Nothing was generated."
     )
 
@@ -89,12 +89,12 @@ def _field(field: pl.DataFrame) -> str:
     told = f"; {refused} {'was' if refused == 1 else 'were'} refused" if refused else ""
     return (
         f"{wrong.height} of {field.height} token tables of {field['builder'].n_unique()} builders "
-        f"enter tokens with wrong bytes{told}."
+        f"have tokens with wrong bytes{told}."
     )
 
 
-def detail(run: Found) -> str:
-    """The second sentence: how it fails, and how many token-table entries are wrong."""
+def detail(run: RunView) -> str:
+    """The second sentence: how cells fail, and how many token-table entries are wrong."""
     cells, parts = run.cells, list[str]()
     counts = dict(cells["verdict"].value_counts().iter_rows())
     silent = counts.get(Verdict.SILENT_CORRUPTION, 0)
@@ -108,24 +108,26 @@ def detail(run: Found) -> str:
         worst = max(wrong.iter_rows(named=True), key=lambda row: (row["n_wrong"], row["builder"]))
         who, of = (visible(worst[name], 60) for name in ("builder", "tokenizer"))
         parts.append(
-            f"{who} enters {worst['n_wrong']:,} of the {worst['n_tokens']:,} tokens of {of} with "
-            "wrong bytes"
+            f"{who} has wrong bytes for {worst['n_wrong']:,} of the {worst['n_tokens']:,} tokens "
+            f"of {of}"
         )
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def next_steps(run: Found, compared: bool) -> Iterator[Step]:
-    """What to do, the most pressing first."""
+def next_steps(run: RunView, compared: bool) -> Iterator[Step]:
+    """What to do next, the most urgent first."""
     cells = run.cells
     if not run.name:
         yield Step(
-            "Make a run; its results go into the folder that was searched.",
+            "Start a run; its results go into this results folder.",
             "python -m pipeline run",
         )
         return
     if not run.manifest:
-        yield Step("Finish the run or start it again: an interrupted run is no result.")
+        yield Step(
+            "Finish the run or start it again: an interrupted run does not have all results."
+        )
     groups = {look(name).group for name in cells["verdict"].unique().to_list()}
     if Group.BROKEN in groups:
         yield Step(
@@ -141,7 +143,7 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
         )
     if run.table("replay").filter(cause=Cause.BUILDER).height:
         yield Step(
-            "Look at the walks that a builder is to blame for, and at the token that did it.",
+            "Look at the walks that failed because of a builder, and at the wrong tokens.",
             href=replay.FILE,
         )
     if (wrong := _released_and_wrong(run)) or run.table("engine_findings").height:
@@ -152,8 +154,8 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
         )
     if n := run.table("reproducers").height:
         yield Step(
-            f"Report it upstream: {n} small reproducers, with their text, stand ready with the "
-            "cells of their builder, and in the run's reproducers/ folder."
+            f"Report the faults upstream: {n} small reproducers with report texts are on the pages "
+            "of their builder's cells, and in the run's reproducers/ folder."
         )
     for verdict in _TOLD:
         if n := cells.filter(verdict=verdict).height:
@@ -162,26 +164,26 @@ def next_steps(run: Found, compared: bool) -> Iterator[Step]:
     yield from _further(run, cells, compared)
 
 
-def _released_and_wrong(run: Found) -> int:
+def _released_and_wrong(run: RunView) -> int:
     released = pl.col("version").is_not_null() & (pl.col("n_wrong") > 0)
     return run.table("field").filter(released).height
 
 
-def _further(run: Found, cells: pl.DataFrame, compared: bool) -> Iterator[Step]:
+def _further(run: RunView, cells: pl.DataFrame, compared: bool) -> Iterator[Step]:
     builders = by_builder(cells) if cells.height else []
     if len(builders) > 1 and not compared:
         yield Step(
-            "See what a builder mends, cell by cell.",
+            "Compare two builders, cell by cell.",
             f"python -m pipeline report run={run.name} before.builder={builders[0]} "
             f"after.builder={builders[1]}",
         )
     if run.manifest and cells.height:
         yield Step(
-            "Keep these verdicts as the baseline that later runs are gated on.",
+            "Save these verdicts as the baseline for later runs.",
             f"python -m pipeline baseline save run={run.name}",
         )
     elif run.manifest and run.table("tokenizers").height:
-        yield Step("Generate under these token tables, too.", "python -m pipeline run")
+        yield Step("Generate with these token tables, too.", "python -m pipeline run")
 
 
 def _joined(names: list[str]) -> str:

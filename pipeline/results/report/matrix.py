@@ -1,4 +1,4 @@
-"""The matrix: tokenizer by suite at a glance, then every cell, its builders side by side."""
+"""The matrix: a grid of tokenizers and suites, then every cell with its builders side by side."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ...model.verdicts import Verdict
 from ...system.text import visible
 from ..summary.console import by_builder
 from .row_budget import Index, Rows
-from .run_view import Found
-from .sections import Shown, register
+from .run_view import RunView
+from .sections import ReportData, register
 from .site import TABLE, Page
 from .transcripts import Name, Transcripts, label, name_of
 from .verdict_looks import Look, look, worst_first
@@ -26,12 +26,12 @@ class Matrix:
 
     name, file, title, place = "matrix", "matrix.html", "Matrix", 20
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
+    def pages(self, data: ReportData) -> Iterator[Page]:
         """See the module."""
-        yield _page(shown.run, shown.made)
+        yield _page(data.run, data.transcripts)
 
 
-def _page(run: Found, made: Transcripts) -> Page:
+def _page(run: RunView, made: Transcripts) -> Page:
     """`matrix.html`."""
     cells = run.cells
     builders = by_builder(cells)
@@ -64,7 +64,7 @@ def _rows(
 ) -> Iterator[list[Any]]:
     """[target, model, tokenizer, suite, case, [verdict, cause, file] or 0 for each builder].
 
-    Names and causes are numbers into shared lists; the worst rows come first.
+    Names and causes are indices into shared lists; the worst rows come first.
     """
     found: dict[Name, dict[str, tuple[str, str]]] = {}
     for row in cells.iter_rows(named=True):
@@ -118,5 +118,5 @@ def _entry(suite: str, builder: str, counts: dict[str, int] | None) -> dict[str,
         "look": worst,
         "right": counts.get(Verdict.OK, 0),
         "n": sum(counts.values()),
-        "told": ", ".join(f"{counts[name]} {name}" for name in order),
+        "tally": ", ".join(f"{counts[name]} {name}" for name in order),
     }

@@ -1,4 +1,4 @@
-"""The first page: what was run, what came out, which token did it, what to do next."""
+"""The first page: what was run, the results, the tokens at fault, and what to do next."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ...model.verdicts import Verdict
 from ...system.text import visible
 from ..summary import audit, console
 from ..summary import replay as summary_replay
-from ..summary.replay import REPLAYED
+from ..summary.replay import REPLAY
 from . import headline
-from .run_view import Found
-from .sections import Shown, register
+from .run_view import RunView
+from .sections import ReportData, register
 from .site import Page
 from .transcripts import Transcripts, name_of
 from .verdict_looks import look, worst_first
@@ -29,12 +29,12 @@ class Overview:
 
     name, file, title, place = "overview", "index.html", "Overview", 10
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
+    def pages(self, data: ReportData) -> Iterator[Page]:
         """See the module."""
-        yield _page(shown.run, shown.made, compared=shown.comparison is not None)
+        yield _page(data.run, data.transcripts, compared=data.comparison is not None)
 
 
-def _page(run: Found, made: Transcripts, compared: bool) -> Page:
+def _page(run: RunView, made: Transcripts, compared: bool) -> Page:
     """`index.html`."""
     cells = run.cells
     return Page(
@@ -66,7 +66,7 @@ def _bar(cells: pl.DataFrame, builder: str) -> dict[str, Any]:
     }
 
 
-def _culprits(run: Found, made: Transcripts) -> list[dict[str, Any]]:
+def _culprits(run: RunView, made: Transcripts) -> list[dict[str, Any]]:
     """Tokens at which an output left its grammar or a constraint was lost, by number of cells."""
     broken = run.cells.with_columns(step=pl.coalesce("culprit_step", "lost_at_step")).filter(
         (pl.col("verdict") != Verdict.OK) & pl.col("step").is_not_null()
@@ -81,7 +81,7 @@ def _culprits(run: Found, made: Transcripts) -> list[dict[str, Any]]:
             "token": row["token"],
             "true": visible(row["true"], 60),
             "claimed": visible(row["claimed"], 60),
-            "told": row["claimed"] is not None,
+            "claim_known": row["claimed"] is not None,
             "wrong": row["true"] != row["claimed"],
             "tokenizer": visible(row["tokenizer"], 60),
             "builder": visible(row["builder"], 60),
@@ -113,44 +113,44 @@ def _worst(cells: pl.DataFrame, made: Transcripts) -> list[dict[str, Any]]:
     ]
 
 
-def _grids(run: Found) -> list[dict[str, Any]]:
+def _grids(run: RunView) -> list[dict[str, Any]]:
     """The tables of the console, each with the text for an empty one."""
     cells, tokenizers, states = run.cells, run.table("tokenizers"), run.table("states")
     extra = [
         _grid(title, "", rows, "")
         for title, rows in (
             (console.GREEDY, console.greedy_loses(cells)),
-            (console.ENFORCED, console.enforcement(cells)),
-            (REPLAYED, _replayed(run)),
+            (console.ENFORCEMENT, console.enforcement(cells)),
+            (REPLAY, _replayed(run)),
         )
         if rows
     ]
     always = [
         _grid(
-            console.GENERATED,
+            console.GENERATION,
             console.NOTE,
             console.section8(cells) if cells.height else [],
             "This run generated nothing: it has no cells.",
         ),
         _grid(
-            audit.AUDITED,
-            "wrong: the builder's bytes are not those that llama.cpp emits",
-            audit.audited(tokenizers, run.table("masks")) if tokenizers.height else [],
-            "This run has no token tables: a target behind a server shows none, and the stage "
-            "audit may have been left out.",
+            audit.TOKEN_TABLES,
+            "wrong: the builder's bytes differ from those that llama.cpp emits",
+            audit.token_table_rows(tokenizers, run.table("masks")) if tokenizers.height else [],
+            "This run has no token tables: a server does not show its table, or the stage audit "
+            "was left out.",
         ),
         _grid(
-            audit.PROVED,
-            "every mask against what is truly legal, from bytes alone",
-            audit.proved(states, run.table("walks")) if states.height else [],
-            "No mask of this run was judged: a server shows none, and engine.oracle or "
-            "audit.walks may have been off.",
+            audit.MASKS,
+            "every mask is compared with the tokens that are legal by their true bytes",
+            audit.mask_rows(states, run.table("walks")) if states.height else [],
+            "No mask of this run was judged: a server does not show its masks, or engine.oracle "
+            "or audit.walks was off.",
         ),
     ]
     return [*always[:1], *extra, *always[1:]]
 
 
-def _replayed(run: Found) -> list[list[str]]:
+def _replayed(run: RunView) -> list[list[str]]:
     replay = run.table("replay")
     return summary_replay.rows(replay, run.table("replay_times")) if replay.height else []
 
@@ -160,10 +160,10 @@ def _grid(title: str, note: str, rows: list[list[str]], empty: str) -> dict[str,
     return {"title": title, "note": note, "head": shown[:1], "rows": shown[1:], "empty": empty}
 
 
-def _facts(run: Found) -> list[tuple[str, str]]:
+def _facts(run: RunView) -> list[tuple[str, str]]:
     """What was run and with which versions, from the manifest."""
     record, cells = run.manifest, run.cells
-    versions, volatile = run.recorded("versions"), run.recorded("volatile")
+    versions, volatile = run.manifest_part("versions"), run.manifest_part("volatile")
     named = {
         "run": run.name,
         "finished": volatile.get("finished"),
@@ -181,7 +181,7 @@ def _facts(run: Found) -> list[tuple[str, str]]:
         names = cells[part].unique().sort().to_list() if cells.height else []
         more = f" and {len(names) - 12} more" if len(names) > 12 else ""
         named[f"{part}s"] = ", ".join(names[:12]) + more
-    engine = run.recorded("settings", "engine")
+    engine = run.manifest_part("settings", "engine")
     named |= {f"engine.{key}": value for key, value in engine.items()}
     shown = ("run", "finished", "targets", "models", "tokenizers", "suites")
     order = [*shown, *(name for name in named if name not in shown)]

@@ -1,4 +1,4 @@
-"""Builders in the field: what each release makes of each vocabulary, and engines' own masks.
+"""Builders in the field: the token tables of each release, and engines' own masks.
 
 Every fault is shown with the smallest mask that shows it, as a file and as a command.
 """
@@ -14,8 +14,8 @@ from ...model.verdicts import Status
 from ...system.text import visible
 from ..tables import released
 from .row_budget import ROOM, Rows
-from .run_view import Found
-from .sections import Shown, register
+from .run_view import RunView
+from .sections import ReportData, register
 from .site import TABLE, Page
 
 _FILE = "field.html"
@@ -28,15 +28,15 @@ class Released:
 
     name, file, title, place = "released", _FILE, "Field", 40
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
+    def pages(self, data: ReportData) -> Iterator[Page]:
         """See the module."""
-        yield _page(shown.run)
+        yield _page(data.run)
 
 
-def _page(run: Found) -> Page:
+def _page(run: RunView) -> Page:
     """`field.html`."""
     rows, findings = run.table("field"), run.table("engine_findings")
-    shown = _Shown(run)
+    shown = _Reproducers(run)
     builders = Rows(_builders(rows, shown), room=ROOM // 4)
     engines = Rows(_engines(findings, shown), room=ROOM // 4)
     any_rows = rows.height or findings.height
@@ -65,10 +65,10 @@ def _page(run: Found) -> Page:
     )
 
 
-class _Shown:
+class _Reproducers:
     """The reproducers that fit the page, each with an anchor."""
 
-    def __init__(self, run: Found) -> None:
+    def __init__(self, run: RunView) -> None:
         self.kept: list[dict[str, Any]] = []
         self.left_out = 0
         self._places: dict[str, int] = {}
@@ -118,7 +118,7 @@ def _grid(rows: pl.DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _release(version: object, status: str) -> str:
-    """For a builder without a release: our own, or one whose release is not known."""
+    """The release; for a builder without one, `ours` or `not known`."""
     if isinstance(version, str):
         return visible(version, 40)
     return "ours" if status == Status.OK else "not known"
@@ -138,7 +138,7 @@ def _each(rows: pl.DataFrame, column: str) -> list[str]:
     return rows[column].unique(maintain_order=True).to_list()
 
 
-def _builders(rows: pl.DataFrame, shown: _Shown) -> Iterator[list[Any]]:
+def _builders(rows: pl.DataFrame, shown: _Reproducers) -> Iterator[list[Any]]:
     """[builder, release, vocabulary, tokens, wrong, status, why, proof, links], the worst first."""
     order = pl.col("n_wrong").fill_null(0)
     for row in rows.sort(order, descending=True, maintain_order=True).iter_rows(named=True):
@@ -155,7 +155,7 @@ def _builders(rows: pl.DataFrame, shown: _Shown) -> Iterator[list[Any]]:
         ]
 
 
-def _engines(findings: pl.DataFrame, shown: _Shown) -> Iterator[list[Any]]:
+def _engines(findings: pl.DataFrame, shown: _Reproducers) -> Iterator[list[Any]]:
     """[engine, release, vocabulary, verdict, kind, states, ids, proof, links]."""
     for row in findings.iter_rows(named=True):
         yield [
@@ -171,7 +171,7 @@ def _engines(findings: pl.DataFrame, shown: _Shown) -> Iterator[list[Any]]:
         ]
 
 
-def _proof(row: dict[str, Any], shown: _Shown) -> list[Any] | int:
+def _proof(row: dict[str, Any], shown: _Reproducers) -> list[Any] | int:
     """[grammar, tokens before, verdict, ids, true bytes, claimed bytes, place] or 0."""
     if row["grammar"] is None:
         return 0

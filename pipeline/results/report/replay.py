@@ -1,4 +1,4 @@
-"""The replay: how many walks were right under each builder, and every walk that was not."""
+"""The replay: the number of right walks under each builder, and a list of all other walks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ...system.text import visible
 from ..summary import replay as summary_replay
 from ..summary.replay import share
 from .row_budget import Index, Rows
-from .run_view import Found
-from .sections import Shown, register
+from .run_view import RunView
+from .sections import ReportData, register
 from .site import TABLE, Page
 
 FILE = "replay.html"
@@ -27,12 +27,12 @@ class Replay:
 
     name, file, title, place = "replay", FILE, "Replay", 50
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
+    def pages(self, data: ReportData) -> Iterator[Page]:
         """See the module."""
-        yield _page(shown.run)
+        yield _page(data.run)
 
 
-def _page(run: Found) -> Page:
+def _page(run: RunView) -> Page:
     """`replay.html`."""
     replay = run.table("replay")
     grid = summary_replay.rows(replay, run.table("replay_times"))
@@ -45,9 +45,9 @@ def _page(run: Found) -> Page:
         needs=(TABLE,),
         script="replay",
         values={
-            "lead": told(replay),
+            "lead": result_sentence(replay),
             "grid": [[visible(cell, 300) for cell in row] for row in grid],
-            "share": share(run.manifest) if run.recorded("volatile", "replay_cpu_ns") else "",
+            "share": share(run.manifest) if run.manifest_part("volatile", "replay_cpu_ns") else "",
             "culprits": list(_culprits(replay)),
             "rows": rows,
             "data": {"shared": shared.values},
@@ -55,7 +55,7 @@ def _page(run: Found) -> Page:
     )
 
 
-def told(replay: pl.DataFrame) -> str:
+def result_sentence(replay: pl.DataFrame) -> str:
     """The result of the walks in one sentence; empty if there were none."""
     walked = replay.filter(pl.col("split").is_not_null())
     said: list[str] = []
@@ -76,7 +76,7 @@ def _failed(replay: pl.DataFrame) -> pl.DataFrame:
 def _rows(failed: pl.DataFrame, shared: Index) -> Iterator[list[Any]]:
     """[tokenizer, builder, schema, instance, split, verdict, cause, reason, token, true, claimed].
 
-    Texts are numbers into a shared list; token and bytes are 0 if no token is at fault.
+    Texts are indices into a shared list; token and bytes are 0 if no token is at fault.
     """
     for row in failed.iter_rows(named=True):
         names = ("tokenizer", "builder", "schema", "instance", "split", "verdict", "cause")
@@ -92,7 +92,7 @@ def _rows(failed: pl.DataFrame, shared: Index) -> Iterator[list[Any]]:
 
 
 def _culprits(replay: pl.DataFrame) -> Iterator[dict[str, Any]]:
-    """The tokens that builders got wrong, by the walks that each broke."""
+    """The wrong tokens of builders, by the number of walks that each broke."""
     by = ["tokenizer", "builder", "culprit", "true", "claimed"]
     broke = replay.filter(pl.col("culprit").is_not_null() & (pl.col("true") != pl.col("claimed")))
     counted = broke.group_by(by, maintain_order=True).len("n")

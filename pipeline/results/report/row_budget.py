@@ -1,4 +1,4 @@
-"""Rows that fit a page, and how many are left out, which the page says."""
+"""Rows that fit on a page, and the number of rows left out, which the page shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from .site import dumped, embedded
+from .site import embed_json, to_json
 
 ROOM = 3_000_000
 """Characters of data on one page, so that with its scripts it stays under 5 MB."""
@@ -26,7 +26,7 @@ class Rows:
             if self.left_out:
                 self.left_out += 1
                 continue
-            text = dumped(row)
+            text = to_json(row)
             size += len(text) + 1
             if size > room:
                 self.left_out = 1
@@ -38,7 +38,7 @@ class Rows:
     @property
     def json(self) -> Markup:
         """The rows for a `<script type="application/json">`."""
-        return embedded(self._text)
+        return embed_json(self._text)
 
 
 class Index:
@@ -52,5 +52,5 @@ class Index:
 
     @property
     def values(self) -> list[Any]:
-        """The values by number; only once every row is made."""
+        """The values by number. Call it only after every row is made."""
         return list(self._numbers)

@@ -26,7 +26,7 @@ REPEAT = "repeat"
 
 
 @dataclass
-class Found:
+class RunView:
     """A run, or the part of it that exists."""
 
     name: str
@@ -48,7 +48,7 @@ class Found:
     def _table(self, name: str) -> pl.DataFrame:
         if self.folder is None:
             return pl.DataFrame(schema=schemas.SCHEMAS[name])
-        rows = self.recorded("rows")
+        rows = self.manifest_part("rows")
         if self.manifest and name not in rows:
             return pl.DataFrame(
                 schema=schemas.SCHEMAS[name]
@@ -61,11 +61,11 @@ class Found:
         if self.manifest and found.height != rows[name]:
             self.notes.append(
                 f"{name}.parquet holds {found.height:,} rows, the manifest says "
-                f"{rows[name]:,}: a file of another run, or truncated."
+                f"{rows[name]:,}: the file is truncated or belongs to another run."
             )
         return found
 
-    def recorded(self, *keys: str) -> dict[str, Any]:
+    def manifest_part(self, *keys: str) -> dict[str, Any]:
         """Look up a nested manifest key; {} if absent."""
         found: dict[str, Any] = self.manifest
         for key in keys:
@@ -79,13 +79,14 @@ class Found:
         known = cells.filter(pl.col("verdict").is_in([verdict.value for verdict in Verdict]))
         if strange := cells.height - known.height:
             self.notes.append(
-                f"Cells whose verdict this byte-exact does not know are left out: {strange:,}."
+                "Cells are left out, because this byte-exact does not know their verdicts: "
+                f"{strange:,}."
             )
         return known
 
 
 @contextmanager
-def opened(run: str, results: Path) -> Generator[Found]:
+def open_run(run: str, results: Path) -> Generator[RunView]:
     """The run by name, folder or `latest`. Raises ConfigError if a named run does not exist.
 
     A run without a manifest is read from its parts, which are merged into a temporary folder.
@@ -96,32 +97,34 @@ def opened(run: str, results: Path) -> Generator[Found]:
         if run != run_folder.LATEST:
             raise
         said = str(error).replace(str(results), results.name or "The results folder")
-        yield Found("", None, notes=[visible(said, 400)])
+        yield RunView("", None, notes=[visible(said, 400)])
         return
     record = folder / "manifest.json"
     if record.exists():
-        yield Found(folder.name, folder, run_folder.recorded(folder), _unclosed(record))
+        yield RunView(
+            folder.name, folder, run_folder.read_manifest(folder), _manifest_faults(record)
+        )
         return
     parts = sorted((folder / "parts").glob("*.jsonl"))
     cut = (
         "This run has no manifest (manifest.json): it was interrupted or is still running. "
-        f"The content of its {len(parts)} part files is shown; an incomplete run is no "
-        "result. Versions and settings are not known."
+        f"The content of its {len(parts)} part files is shown; an incomplete run does "
+        "not have all results. Versions and settings are not known."
     )
     with tempfile.TemporaryDirectory(prefix="byte-exact-report-") as merged:
         try:
             parquet.merge(parts, Path(merged))
         except (TablesError, OSError, ValueError, KeyError, TypeError) as error:
             why = visible(f"{type(error).__name__}: {error}", 200)
-            yield Found(folder.name, None, notes=[cut, f"Its parts cannot be read: {why}"])
+            yield RunView(folder.name, None, notes=[cut, f"Its parts cannot be read: {why}"])
             return
-        yield Found(folder.name, Path(merged), notes=[cut])
+        yield RunView(folder.name, Path(merged), notes=[cut])
 
 
-def _unclosed(record: Path) -> list[str]:
-    """What is wrong with the manifest, or None."""
+def _manifest_faults(record: Path) -> list[str]:
+    """What is wrong with the manifest: one message, or an empty list."""
     try:
-        run_folder.closed(record.parent)
+        run_folder.complete_manifest(record.parent)
     except CompareError as error:
         return [visible(str(error).replace(str(record.parent), record.parent.name), 400)]
     return []

@@ -1,7 +1,7 @@
 """The sections of the report: one file per kind of page, registered by name.
 
-To add one: a file here with a `Section` decorated by `@register`, its template in `templates/`, and
-a test. No other file changes.
+To add one, add a file here with a `Section` decorated by `@register`, its template in `templates/`,
+and a test. No other file changes.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Protocol
 
 from ...model.registry import Registry
 from ..compare.comparison import Comparison
-from .run_view import Found
+from .run_view import RunView
 from .site import Page
 from .transcripts import Transcripts
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What the pages are made of."""
+class ReportData:
+    """The data for all pages."""
 
-    run: Found
-    made: Transcripts
+    run: RunView
+    transcripts: Transcripts
     """Every cell of the run, with the page that shows it."""
     results: Path
-    """Where the trend looks for runs."""
+    """The folder in which the trend looks for runs."""
     comparison: Comparison | None
 
 
@@ -35,13 +35,13 @@ class Section(Protocol):
 
     name: str
     file: str
-    """The page that the navigation leads to."""
+    """The page that the navigation links to."""
     title: str
-    """What the navigation calls it; empty for pages that others lead to."""
+    """Title in the navigation; empty for pages that only other pages link to."""
     place: int
     """Order in the navigation, ascending."""
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
+    def pages(self, data: ReportData) -> Iterator[Page]:
         """Its pages, in any order."""
         ...
 

@@ -1,7 +1,7 @@
 """Pages as files: Jinja2 with autoescaping, data as JSON, scripts inlined, nothing from outside.
 
 Every page has a content security policy: only scripts with a listed hash run, and nothing is
-fetched. So a model's text can neither run nor call home, even if an escape were missing.
+fetched. So a model's text can neither run nor send requests, even if an escape were missing.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class Page:
     needs: tuple[str, ...] = field(default=())
     """`TABLE`, `CHART`."""
     section: str = ""
-    """File of the navigation entry that it belongs to; empty for its own."""
+    """File of the navigation entry that it belongs to; empty if that is its own file."""
 
 
-def embedded(json_text: str) -> Markup:
+def embed_json(json_text: str) -> Markup:
     """JSON text for a `<script type="application/json">`: nothing in it can end the element."""
     for char in "<>&'\u2028\u2029":
         json_text = json_text.replace(char, f"\\u{ord(char):04x}")
     return Markup(json_text)
 
 
-def dumped(value: Any) -> str:
-    """A value as the compact JSON that `embedded` takes."""
+def to_json(value: Any) -> str:
+    """A value as the compact JSON that `embed_json` takes."""
     return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
 
 
@@ -75,7 +75,7 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters["embedded"] = lambda value: embedded(dumped(value))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+        self._environment.filters["embed_json"] = lambda value: embed_json(to_json(value))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
         self._common = common
 
     def write(self, page: Page) -> Path:
@@ -137,14 +137,14 @@ def _table() -> tuple[str, str]:
 
 @cache
 def _chart() -> str:
-    """Vega, Vega-Lite of the version that Altair speaks, and the embedder, by vl-convert."""
+    """Vega, Vega-Lite in Altair's version, and Vega-Embed, bundled by vl-convert."""
     version = ".".join(altair.SCHEMA_VERSION.split(".")[:2])
     globals_ = "window.vegaEmbed=vegaEmbed;"
     return _inline(vl_convert.javascript_bundle(globals_, vl_version=version))
 
 
 def _inline(script: str) -> str:
-    """A script made safe for a page: no `</script` or `<!--` in its text can end or hide it."""
+    """Escape `</script` and `<!--` in a script, so that they cannot end or hide its element."""
     return re.sub(r"<(?=/script|!--)", r"\\x3c", script, flags=re.IGNORECASE)
 
 

@@ -1,4 +1,4 @@
-"""The token tables: how many tokens are wrong by kind and vocabulary, and every one of them."""
+"""The token tables: counts of wrong tokens by kind and vocabulary, and a list of them all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...model.verdicts import Status, TokenizeMode
 from ...system.text import visible
 from . import charts
 from .row_budget import Index, Rows
-from .run_view import Found
-from .sections import Shown, register
+from .run_view import RunView
+from .sections import ReportData, register
 from .site import CHART, TABLE, Page
 
 _BY = ("token", "attribute", "true", "claimed", "damage")
@@ -26,12 +26,12 @@ class Tokens:
 
     name, file, title, place = "tokens", "tokens.html", "Token tables", 30
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
+    def pages(self, data: ReportData) -> Iterator[Page]:
         """See the module."""
-        yield from _pages(shown.run)
+        yield from _pages(data.run)
 
 
-def _pages(run: Found) -> Iterator[Page]:
+def _pages(run: RunView) -> Iterator[Page]:
     """`tokens.html`, and one page for the wrong tokens of each vocabulary."""
     tokens = run.table("tokens")
     counts = (
@@ -99,7 +99,7 @@ def _list(tokenizer: str, path: str, tokens: pl.DataFrame) -> Page:
     )
 
 
-def _notable(run: Found) -> list[dict[str, Any]]:
+def _notable(run: RunView) -> list[dict[str, Any]]:
     """Builders whose table is wrong in something other than bytes, or was not built."""
     found: list[dict[str, Any]] = []
     for row in run.table("tokenizers").iter_rows(named=True):

@@ -1,6 +1,6 @@
-"""Every cell of a run with its steps, encoded for the cell pages, and which file has which cell.
+"""Every cell of a run with its steps, encoded for the cell pages, and the file of each cell.
 
-A cell's data is encoded once, as JSON text, and goes into a file until that is full.
+A cell's data is encoded once, as JSON text. When a file is full, the next one is started.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import polars as pl
 from ...model.verdicts import MaskVerdict
 from ...system.rerun import Recipe
 from ...system.text import visible
-from .run_view import REPEAT, Found
-from .site import dumped
+from .run_view import REPEAT, RunView
+from .site import to_json
 
 _Row = dict[str, Any]
 
@@ -29,7 +29,7 @@ _OUTPUT = 8_000
 """Characters of an output that are shown."""
 
 _ABOUT = ("target", "model", "tokenizer", "builder", "suite")
-"""What the cells of one file share."""
+"""Columns that are equal for all cells of one file."""
 
 _FACTS = (
     *(
@@ -80,7 +80,7 @@ class Transcripts:
     has_steps: bool
 
     def href(self, name: Name, builder: str, root: str = "") -> str:
-        """The link to a cell, from a page whose way up is `root`."""
+        """The link to a cell; `root` is the relative path from the linking page to the site."""
         return f"{root}{self.files[self.where[name, builder][0]].path}#{_fragment(name)}"
 
 
@@ -98,12 +98,12 @@ def _fragment(name: Name) -> str:
 
 
 def label(name: Name) -> str:
-    """What a cell is called within its file."""
+    """The name of a cell within its file."""
     case = visible(name.case, 200)
     return case if name.repeat is None else f"{case} ({name.repeat})"
 
 
-def transcripts(run: Found, recipe: Recipe) -> Transcripts:
+def transcripts(run: RunView, recipe: Recipe) -> Transcripts:
     """Encode every cell of a run and give it its file."""
     cells = run.cells.sort(*_ABOUT, "case", REPEAT, maintain_order=True)
     steps = _Steps(run)
@@ -113,7 +113,7 @@ def transcripts(run: Found, recipe: Recipe) -> Transcripts:
         about = {part: row[part] for part in _ABOUT}
         if not made.files or made.files[-1].about != about:
             made.files.append(File(_path(about, 1, used), about))
-        data = dumped(_cell(row, steps, recipe))
+        data = to_json(_cell(row, steps, recipe))
         file = made.files[-1]
         if file.cells and file.size + len(data) > _ROOM:
             part = file.part + 1
@@ -130,7 +130,7 @@ def _path(about: _Row, part: int, used: set[str]) -> str:
     """A unique, readable file name that every file system accepts."""
     words = [about["tokenizer"], about["suite"], about["builder"]]
     readable = "-".join(re.sub(r"[^A-Za-z0-9_.]+", "_", word)[:40].strip("._") for word in words)
-    digest = hashlib.sha256(dumped([*about.values()]).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(to_json([*about.values()]).encode()).hexdigest()[:8]
     path = f"cells/{readable}-{digest}{f'-{part}' if part > 1 else ''}.html"
     assert path not in used
     used.add(path)
@@ -140,7 +140,7 @@ def _path(about: _Row, part: int, used: set[str]) -> str:
 class _Steps:
     """The steps of each cell with the verdicts of the oracle, in the order of the cells."""
 
-    def __init__(self, run: Found) -> None:
+    def __init__(self, run: RunView) -> None:
         steps = run.table("steps")
         names = ["tokenizer", "builder", "grammar", "walk", "step"]
         states = run.table("states").filter(pl.col("walk").str.starts_with("generate/"))

@@ -1,4 +1,4 @@
-"""The trend: verdict counts over every run found, by version of llama.cpp and llguidance."""
+"""The trend: verdict counts of every run found, by version of llama.cpp and llguidance."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...model.errors import CompareError, TablesError
 from ...system.text import visible
 from ..tables import parquet, run_folder
 from . import charts
-from .sections import Shown, register
+from .sections import ReportData, register
 from .site import CHART, Page
 from .verdict_looks import GROUP_WORDS, look, worst_first
 
 _RUNS = 200
-"""Runs shown, the newest."""
+"""Number of runs shown, the newest ones."""
 
 
 @dataclass(frozen=True)
-class Told:
+class FinishedRun:
     """One finished run."""
 
     run: str
@@ -43,15 +43,15 @@ class Trend:
 
     name, file, title, place = "trend", "trend.html", "Trend", 70
 
-    def pages(self, shown: Shown) -> Iterator[Page]:
+    def pages(self, data: ReportData) -> Iterator[Page]:
         """See the module."""
-        yield _page(shown.results)
+        yield _page(data.results)
 
 
 def _page(results: Path) -> Page:
     """`trend.html`."""
-    told, unread = _runs(results)
-    shown = told[-_RUNS:]
+    runs, unread = _runs(results)
+    shown = runs[-_RUNS:]
     points = _points(shown)
     verdicts = worst_first(sorted({name for run in shown for name in run.counts}))
     return Page(
@@ -73,37 +73,37 @@ def _page(results: Path) -> Page:
                 }
                 for run in reversed(shown)
             ],
-            "left_out": len(told) - len(shown),
+            "left_out": len(runs) - len(shown),
             "unread": [visible(line, 300) for line in unread],
             "results": visible(results.name, 120),
         },
     )
 
 
-def _runs(results: Path) -> tuple[list[Told], list[str]]:
+def _runs(results: Path) -> tuple[list[FinishedRun], list[str]]:
     """The finished runs by end time, and a message for each that cannot be read."""
-    told: list[Told] = []
+    runs: list[FinishedRun] = []
     unread: list[str] = []
     for folder in run_folder.runs(results):
         try:
-            manifest = run_folder.closed(folder)
+            manifest = run_folder.complete_manifest(folder)
             cells = parquet.read(folder, "cells", ["verdict"])
             counts = dict(cells["verdict"].value_counts().iter_rows())
-            told.append(_told(folder.name, manifest, counts))
+            runs.append(_finished_run(folder.name, manifest, counts))
         except (CompareError, TablesError) as error:
             unread.append(str(error).replace(str(folder), folder.name))
         except (ValueError, AttributeError) as error:  # an unknown kind of manifest or verdict
             unread.append(f"{folder.name} cannot be counted: {error}")
-    told.sort(key=lambda run: (run.finished, run.run))
-    return told, unread
+    runs.sort(key=lambda run: (run.finished, run.run))
+    return runs, unread
 
 
-def _told(name: str, manifest: dict[str, Any], counts: dict[str, int]) -> Told:
+def _finished_run(name: str, manifest: dict[str, Any], counts: dict[str, int]) -> FinishedRun:
     versions: dict[str, Any] = manifest.get("versions") or {}
     volatile: dict[str, Any] = manifest.get("volatile") or {}
     for verdict in counts:
         look(verdict)
-    return Told(
+    return FinishedRun(
         run=name,
         finished=str(volatile.get("finished") or ""),
         llama_cpp=str(versions.get("llama-cpp-python") or "unknown"),
@@ -112,8 +112,8 @@ def _told(name: str, manifest: dict[str, Any], counts: dict[str, int]) -> Told:
     )
 
 
-def _points(shown: list[Told]) -> pl.DataFrame:
-    """One row a run and verdict, for the chart."""
+def _points(shown: list[FinishedRun]) -> pl.DataFrame:
+    """One row for each run and verdict, for the chart."""
     rows = [
         {
             "order": place,

@@ -65,21 +65,21 @@ LOOKS = {
         (
             Verdict.SILENT_CORRUPTION,
             Group.BROKEN,
-            "The constraint was never lost, and yet the rendered bytes break the grammar. "
-            "Nobody is told.",
+            "The constraint was not lost, but the rendered bytes break the grammar. "
+            "No error is raised.",
             "Look at the first token whose claimed bytes differ from its true bytes.",
         ),
         (
             Verdict.UNENFORCED,
             Group.BROKEN,
             "The constraint was lost, and generation went on without it.",
-            "Look at the marked token: it is what the constraint was lost on.",
+            "Look at the marked token: the constraint was lost there.",
         ),
         (
             Verdict.EARLY_STOP,
             Group.BROKEN,
-            "The runtime stopped where the text was only begun.",
-            "Compare the end ids of the vocabulary with the one the builder names.",
+            "The runtime stopped before the text was complete.",
+            "Compare the end ids of the vocabulary with the end id that the builder names.",
         ),
         (
             Verdict.NO_STOP,
@@ -91,25 +91,25 @@ LOOKS = {
             Verdict.CRASHED,
             Group.DIED,
             "The native process died.",
-            "Read the reason: it has the signal and the last words.",
+            "Read the reason: it has the signal and the last output.",
         ),
         (
             Verdict.TIMEOUT,
             Group.DIED,
-            "The native process said nothing for the time limit.",
+            "The native process sent nothing within the time limit.",
             "Run the cell alone, or raise engine.time_limit.",
         ),
         (
             Verdict.DEAD_END,
             Group.HELD,
             "Nothing is allowed, though legal tokens exist.",
-            "The token table lacks tokens: look at the token tables.",
+            "Tokens are missing from the token table: look at the token tables.",
         ),
         (
             Verdict.STOPPED,
             Group.HELD,
             "The constraint was lost and generation stopped: a safe failure.",
-            "Look at the marked token: it is what the constraint was lost on.",
+            "Look at the marked token: the constraint was lost there.",
         ),
         (
             Verdict.GRAMMAR_ERROR,
@@ -121,7 +121,7 @@ LOOKS = {
             Verdict.BUILDER_REFUSED,
             Group.HELD,
             "The builder cannot make a table of this vocabulary.",
-            "Use another builder, and report the reason to this one's authors.",
+            "Use another builder, and report the reason to the authors of this one.",
         ),
         (
             Verdict.LOAD_REFUSED,
@@ -138,7 +138,7 @@ LOOKS = {
         (
             Verdict.TRUNCATED,
             Group.DOUBT,
-            "The token limit came before the end.",
+            "The token limit was reached before the end.",
             "Raise max_tokens of the case, or engine.max_tokens.",
         ),
         (
@@ -150,7 +150,7 @@ LOOKS = {
         (
             Verdict.OK,
             Group.OK,
-            "Ended where it may, valid by the grammar over bytes and by the checker.",
+            "The text is complete, and valid by the byte-level grammar and by the checker.",
             "",
         ),
     )

@@ -8,9 +8,9 @@ import polars as pl
 
 from ...model.verdicts import Agreement, MaskVerdict, Status, TokenizeMode
 
-AUDITED = "Token tables against true bytes"
-PROVED = "Masks against the byte oracle"
-ENGINES = "Engines' own masks"
+TOKEN_TABLES = "Token tables against true bytes"
+MASKS = "Masks against the byte oracle"
+ENGINE_MASKS = "Engines' own masks"
 
 _SAFE = {
     (0, TokenizeMode.EXACT): "safe: bytes and tokens are exact",
@@ -22,7 +22,7 @@ _UNJUDGED = (MaskVerdict.NO_ORACLE.value, MaskVerdict.AFTER_DIVERGENCE.value)
 _RIGHT = (MaskVerdict.EXACT.value, MaskVerdict.INCOMPLETE_FORCED.value)
 
 
-def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
+def token_table_rows(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
     """Wrong tokens, bad tokens of the first masks, and the result, as in sections 4.3 and 4.4 of
     the founding document.
 
@@ -52,7 +52,7 @@ def audited(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
     return rows
 
 
-def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
+def mask_rows(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
     """Walks, judged masks and faults of each tokenizer and builder; the first row is the header."""
     rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
     rows[0] += ["not judged", "exact", "forced only", "engine's own", "faults"]
@@ -85,7 +85,7 @@ def proved(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
     return rows
 
 
-def probed(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
+def engine_mask_rows(engines: pl.DataFrame, findings: pl.DataFrame) -> list[list[str]]:
     """Masks of released engines: how many are exact, and how many have each kind of fault."""
     rows = [["tokenizer", "engine", "masks judged", "exact", "masks with which fault"]]
     for (tokenizer, engine), group in engines.group_by(
@@ -126,7 +126,7 @@ def _in_words(row: dict[str, Any]) -> str:
     if row["status"] != Status.OK:
         return f"{row['status']}: {row['reason']}"
     if row["n_wrong"]:
-        return f"NOT SAFE: {row['n_wrong']} tokens are entered with wrong bytes"
+        return f"NOT SAFE: {row['n_wrong']} tokens have wrong bytes"
     if row["n_mark_wrong"]:
         return f"NOT SAFE: {row['n_mark_wrong']} tokens are wrongly marked special or text"
     if row["end_is_wrong"]:

@@ -16,9 +16,17 @@ from ...model.verdicts import BADNESS, RunStatus, TokenizeMode, Verdict
 from ...system.text import visible
 from ..tables import parquet
 from . import replay as summary_replay
-from .audit import AUDITED, ENGINES, PROVED, audited, probed, proved, without_result
+from .audit import (
+    ENGINE_MASKS,
+    MASKS,
+    TOKEN_TABLES,
+    engine_mask_rows,
+    mask_rows,
+    token_table_rows,
+    without_result,
+)
 from .generation import RATES, SPEED, rates, speed
-from .replay import REPLAYED, share
+from .replay import REPLAY, share
 
 _WORST = 6
 _LONGEST = 1000
@@ -27,9 +35,9 @@ _FIRST = ("unfixed", "fixed", "exact")
 """Builders whose columns come first, in this order."""
 _TRUE_BYTES = ("fixed", "exact")
 """Builders that enter true bytes; the cost of greedy tokenization is measured between them."""
-GENERATED = "Generation"
+GENERATION = "Generation"
 GREEDY = "What greedy tokenization loses (cells right under both)"
-ENFORCED = "Enforcement, apart from validity (the sentinel suite)"
+ENFORCEMENT = "Enforcement, apart from validity (the sentinel suite)"
 NOTE = "each: founding cases right, all cases right, engine errors; greedy: nothing is forced"
 
 
@@ -45,23 +53,23 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
         )
         if manifest["missing"]:
             parts.append("\n  ".join(["Missing:", *manifest["missing"]]))
-    parts.append(_titled(AUDITED, audited(tokenizers, parquet.read(run, "masks"))))
+    parts.append(_titled(TOKEN_TABLES, token_table_rows(tokenizers, parquet.read(run, "masks"))))
     states, walks = parquet.read(run, "states"), parquet.read(run, "walks")
-    parts.append(_titled(PROVED, proved(states, walks)))
+    parts.append(_titled(MASKS, mask_rows(states, walks)))
     replay = summary_replay.rows(parquet.read(run, "replay"), parquet.read(run, "replay_times"))
-    parts.append(_titled(REPLAYED, replay))
+    parts.append(_titled(REPLAY, replay))
     parts.append(share(manifest) if len(replay) > 1 else "")
     engines, findings = parquet.read(run, "engines"), parquet.read(run, "engine_findings")
-    parts.append(_titled(ENGINES, probed(engines, findings)))
+    parts.append(_titled(ENGINE_MASKS, engine_mask_rows(engines, findings)))
     prefix = parquet.read(run, "prefix")
     parts.append(_prefix(tokenizers, prefix, run))
     if lines := without_result({"prefix": prefix, "walks": walks}):
         parts.append("\n  ".join(["Without a result:", *lines]))
     if cells.height:
         parts += [
-            _titled(f"{GENERATED} ({NOTE})", section8(cells)),
+            _titled(f"{GENERATION} ({NOTE})", section8(cells)),
             _titled(GREEDY, greedy_loses(cells)),
-            _titled(ENFORCED, enforcement(cells)),
+            _titled(ENFORCEMENT, enforcement(cells)),
             _titled(RATES, rates(cells)),
             _worst(cells),
             _titled(SPEED, speed(manifest["volatile"]["timings"])),

@@ -29,7 +29,7 @@ def rates(cells: pl.DataFrame) -> list[list[str]]:
 def speed(timings: list[dict[str, Any]]) -> list[list[str]]:
     """Tokens, tokens per second and time shares of each job's generation.
 
-    Judging is not part of these; the last column gives its seconds.
+    Judging is not included; the last column gives its time in seconds.
     """
     rows = [["model", "tokenizer", "tokens", "forced", "tokens/s", "in parallel"]]
     rows[0] += ["decode", "mask wait", "select", "python", "judging"]

@@ -8,7 +8,7 @@ import polars as pl
 
 from ...model.verdicts import Cause, InstanceVerdict
 
-REPLAYED = "Replay (times: medians over schemas)"
+REPLAY = "Replay (times: medians over schemas)"
 _HEAD = ["tokenizer", "builder", "schemas", "walks", "right", "builder's faults", "engine's own"]
 
 

@@ -28,7 +28,7 @@ def frame(table: str, rows: Iterable[dict[str, Any]]) -> pl.DataFrame:
     for row in rows:
         if row.keys() != schema.keys():
             odd = sorted(row.keys() ^ schema.keys())
-            raise ValueError(f"a row of {table!r} does not have its columns: {', '.join(odd)}")
+            raise ValueError(f"a row of {table!r} has missing or unknown columns: {', '.join(odd)}")
         for name, value in row.items():
             columns[name].append(value)
     for name, kind in schema.items():

@@ -32,7 +32,7 @@ class Moved:
     table: str
     column: str
     new_column: str
-    told: str
+    changelog: str
     """The words, as in CHANGELOG."""
 
 
@@ -42,7 +42,7 @@ class Emptied:
 
     table: str
     column: str
-    told: str
+    changelog: str
     """The value, as in CHANGELOG."""
 
 

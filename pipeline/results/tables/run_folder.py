@@ -1,4 +1,4 @@
-"""Run folders: find one by name, read its manifest and its whole tables."""
+"""Run folders: find one by name, read its manifest and its tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def find(run: str, results_dir: Path, *, unfinished: bool = False) -> Path:
     - `latest` is the run under the results folder that finished last. A run without a manifest
       counts by the time of its folder `parts`. Unfinished runs are not skipped, because an older
       run would be mistaken for the newest: `compare` and `baseline` refuse an unfinished run
-      (`closed`), `report` shows its results so far, and `collect` merges its parts.
+      (`complete_manifest`), `report` shows its results so far, and `collect` merges its parts.
     - With `unfinished` (`run resume=`), `latest` is the newest run that is not complete.
     - `baseline` is a file and not a run. Only the before side of a comparison can be a baseline.
     - Any other name is a folder under the results folder, or a path.
@@ -49,7 +49,7 @@ def find(run: str, results_dir: Path, *, unfinished: bool = False) -> Path:
     )
 
 
-def whole(
+def read_table(
     folder: Path, table: str, height: object, columns: list[str] | None = None
 ) -> pl.DataFrame:
     """Read a table. Raises CompareError if it does not have `height` rows, as in the manifest."""
@@ -62,7 +62,7 @@ def whole(
     return rows
 
 
-def closed(folder: Path) -> dict[str, Any]:
+def complete_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a complete run.
 
     Raises CompareError if the manifest is missing or cannot be read, if the run is not complete, or
@@ -102,7 +102,7 @@ def runs(results_dir: Path) -> list[Path]:
     return [p for p in results_dir.iterdir() if any((p / mark).exists() for mark in marks)]
 
 
-def recorded(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> dict[str, Any]:
     """A run's manifest, unchecked; empty if there is none or it cannot be read."""
     try:
         found: Any = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
@@ -116,7 +116,9 @@ def _latest(results_dir: Path, unfinished: bool) -> Path:
     if not there:
         raise ConfigError(f"{results_dir} holds no run; make one with `python -m pipeline run`.")
     if unfinished:
-        there = [folder for folder in there if recorded(folder).get("status") != RunStatus.COMPLETE]
+        there = [
+            folder for folder in there if read_manifest(folder).get("status") != RunStatus.COMPLETE
+        ]
     if not there:
         raise ConfigError(f"{results_dir} holds no unfinished run: all of its runs are complete.")
     return max(there, key=_age)
@@ -127,7 +129,7 @@ def _age(folder: Path) -> tuple[float, int, str]:
     path = folder / _MANIFEST
     written = (path if path.exists() else folder / "parts").stat()
     finished = written.st_mtime
-    with contextlib.suppress(ValueError, KeyError, TypeError):  # `closed` reports it
-        said = recorded(folder)["volatile"]["finished"]
+    with contextlib.suppress(ValueError, KeyError, TypeError):  # `complete_manifest` reports it
+        said = read_manifest(folder)["volatile"]["finished"]
         finished = datetime.datetime.fromisoformat(said).timestamp()
     return finished, written.st_mtime_ns, folder.name

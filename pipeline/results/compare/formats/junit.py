@@ -1,4 +1,4 @@
-"""A comparison as JUnit XML: one test for each pair; worse pairs fail, old failures are skipped."""
+"""A comparison as JUnit XML: one test for each pair. Worse pairs fail; old failures are skipped."""
 
 from __future__ import annotations
 

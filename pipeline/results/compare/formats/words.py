@@ -56,7 +56,7 @@ def why(row: Row) -> str:
     if row[f"true_{end}"] is not None and f"token {row[f'token_{end}']} " not in reason:
         token, true, claimed = (row[f"{name}_{end}"] for name in ("token", "true", "claimed"))
         known = claimed is not None and true != claimed
-        said = f", claimed to be {quoted(claimed, 40)}" if known else ""
+        said = f" (the table says {quoted(claimed, 40)})" if known else ""
         parts.append(f"token {token} {quoted(true, 40)}{said}, at step {row[f'step_{end}']}")
     if reason:
         parts.append(visible(reason, 300))

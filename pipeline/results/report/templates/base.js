@@ -1,4 +1,4 @@
-// What every page needs: bytes made readable, copying, plots, the keyboard.
+// Shared by all pages: readable bytes, copying, plots, the keyboard.
 
 export {};
 const page = (globalThis.page = {});
@@ -12,7 +12,7 @@ page.element = (name, properties = {}, ...children) => {
   return made;
 };
 
-// Visible text (see visible.py) → its units: a space, an escape, or a run of plain characters.
+// Visible text (see system/text.py) → its units: a space, an escape, or a run of plain characters.
 const UNIT = /( )|(\\(?:\\|[nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}))|([^ \\]|\\)/gu;
 
 const units = (text) => text.match(UNIT) ?? [];
@@ -24,7 +24,7 @@ const unit = (text) =>
       ? page.element("i", { textContent: text })
       : text;
 
-// Append units to a node, neighbouring plain characters as one text.
+// Append units to a node; neighbouring plain characters become one text.
 const append = (node, parts) => {
   let plain = "";
   for (const part of parts) {
@@ -39,7 +39,7 @@ const append = (node, parts) => {
   return node;
 };
 
-// Fill a node with bytes; `other`: what they are compared with, the difference is marked.
+// Fill a node with bytes. If `other` is given, the difference from it is marked.
 page.fill = (node, text, other) => {
   const parts = units(text);
   if (other === undefined || other === text) {
@@ -104,7 +104,7 @@ page.table = (columns, rows, options = {}, id = "table") => {
     pageLength: 50,
     lengthMenu: [50, 200, 1000],
     layout: { topStart: "info", topEnd: "search", bottomStart: "pageLength", bottomEnd: "paging" },
-    language: { search: "Search", info: "_START_–_END_ of _TOTAL_", infoFiltered: "(of _MAX_)", infoEmpty: "none", zeroRecords: "Nothing fits these filters.", lengthMenu: "_MENU_ a page" },
+    language: { search: "Search", info: "_START_–_END_ of _TOTAL_", infoFiltered: "(of _MAX_)", infoEmpty: "none", zeroRecords: "No rows match these filters.", lengthMenu: "_MENU_ a page" },
     ...options,
   });
   const box = table.table().container().querySelector(".dt-layout-table");

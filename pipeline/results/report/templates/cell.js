@@ -20,7 +20,7 @@ const show = (cell, focus) => {
   at("name").textContent = cell.name;
   at("verdict").replaceChildren(page.verdict(cell.verdict));
   at("cause").textContent = cell.cause && cell.cause !== "none" ? cell.cause : "";
-  const luck = cell.valid && cell.verdict !== "ok" ? " The text happens to be right, by luck." : "";
+  const luck = cell.valid && cell.verdict !== "ok" ? " The text is right by chance." : "";
   at("when").textContent = `${when}${luck} ${advice}`;
   at("reason").textContent = cell.reason;
   const beside = others[cell.name] ?? [];
@@ -45,13 +45,13 @@ const output = (cell) => {
   const node = at("output");
   node.replaceChildren();
   if (cell.output === null) {
-    at("output-note").textContent = "There is no output: the cell ended before it had one.";
+    at("output-note").textContent = "There is no output: the cell ended before it produced any.";
     return;
   }
   const [legal, rest] = cell.output;
   at("output-note").textContent = rest
-    ? `${cell.size} bytes; the grammar was left at byte ${cell.legal}, from where they are marked.`
-    : `${cell.size} bytes${cell.legal === null ? "; where the grammar was left is not known" : ", all of them legal so far"}.`;
+    ? `${cell.size} bytes; the output leaves the grammar at byte ${cell.legal}; the rest is marked.`
+    : `${cell.size} bytes${cell.legal === null ? "; it is not known where the output leaves the grammar" : ", all of them legal so far"}.`;
   if (legal || !rest) page.fill(node, legal);
   if (rest) node.append(page.fill(document.createElement("mark"), rest));
 };
@@ -63,12 +63,12 @@ const steps = (cell) => {
   at("no-steps").hidden = !none;
   at("steps-scroll").hidden = none;
   const wrong = cell.steps.filter((step) => typeof step[4] === "string").length;
-  const told = cell.steps.some((step) => step[4] !== null);
+  const known = cell.steps.some((step) => step[4] !== null);
   at("steps-note").textContent = none
     ? ""
-    : told
-      ? `${cell.steps.length} steps; ${wrong || "no"} ${wrong === 1 ? "token has" : "tokens have"} other claimed bytes than true ones.`
-      : `${cell.steps.length} steps; what each token was claimed to be is not known: a server shows no token table and no masks.`;
+    : known
+      ? `${cell.steps.length} steps; ${wrong || "no"} ${wrong === 1 ? "token has" : "tokens have"} claimed bytes that differ from the true ones.`
+      : `${cell.steps.length} steps; the claimed bytes are not known, because a server shows no token table and no masks.`;
   const lost = page.element("tr", { className: "lost" }, page.element("td", { colSpan: 8, textContent: `✕ The constraint was lost here${cell.error ? `: ${cell.error}` : "."}` }));
   for (const step of cell.steps) {
     if (step[0] === cell.lost) made.append(lost);
@@ -83,7 +83,7 @@ const row = (cell, [number, token, attribute, shown, claimed, rendered, allowed,
   if (number === cell.culprit) tr.className = "culprit";
   else if (cell.lost !== null && number > cell.lost) tr.className = "after";
   const td = (...children) => tr.append(page.element("td", {}, ...children));
-  tr.append(page.element("th", { scope: "row", textContent: number === cell.culprit ? `${number} ◀` : number, title: number === cell.culprit ? "the token that did it" : "" }));
+  tr.append(page.element("th", { scope: "row", textContent: number === cell.culprit ? `${number} ◀` : number, title: number === cell.culprit ? "the token at fault" : "" }));
   td(page.element("code", { textContent: token }), attribute === "NORMAL" ? "" : page.element("small", { textContent: attribute ?? "" }));
   if (typeof claimed !== "string") {
     td(page.bytes(shown));
@@ -92,7 +92,7 @@ const row = (cell, [number, token, attribute, shown, claimed, rendered, allowed,
     td(page.bytes(shown, claimed));
     td(page.bytes(claimed, shown));
   }
-  if (typeof rendered !== "string") td(page.element("span", { className: "note", textContent: rendered === 0 ? "as true" : "not known" }));
+  if (typeof rendered !== "string") td(page.element("span", { className: "note", textContent: rendered === 0 ? "same as true" : "not known" }));
   else td(rendered === "" ? page.element("span", { textContent: "not rendered" }) : page.bytes(rendered, shown));
   tr.append(page.element("td", { className: "num", textContent: allowed === null ? (how ? "any" : "–") : allowed.toLocaleString("en") }));
   td(how ?? "–");

@@ -4,8 +4,8 @@ const { page } = globalThis;
 const number = (n) => (n === null ? "" : n.toLocaleString("en"));
 const padded = (n) => String(n ?? 0).padStart(9, "0");
 
-// What shows a fault: [grammar, tokens before, verdict, ids, true bytes, claimed bytes, place].
-const told = (proof) => {
+// The proof of a fault: [grammar, tokens before, verdict, ids, true bytes, claimed bytes, place].
+const summary = (proof) => {
   if (!proof) return "";
   const [grammar, before, verdict, ids] = proof;
   return `${grammar}${before ? ` after ${before}` : ""}: ${verdict}${ids ? ` ${ids}` : ""}`;
@@ -20,7 +20,7 @@ const shown = (proof) => {
   return node;
 };
 
-// The bytes of the first id: true, and as the library claims them.
+// The bytes of the first id: the true ones, and those that the library claims.
 const bytes = (proof) => {
   const [, , , , truth, claimed] = proof || [];
   if (truth === undefined || truth === null) return document.createTextNode("");
@@ -40,9 +40,9 @@ const links = (known) => {
 };
 
 const proofs = (at, links_at) => [
-  { title: "smallest mask", text: (row) => told(row[at]), node: (row) => shown(row[at]) },
-  { title: "true bytes, as entered", text: (row) => written(row[at]), node: (row) => bytes(row[at]) },
-  { title: "told in public", text: (row) => row[links_at].map(([text]) => text).join(", "), node: (row) => links(row[links_at]) },
+  { title: "smallest mask", text: (row) => summary(row[at]), node: (row) => shown(row[at]) },
+  { title: "true bytes, as claimed", text: (row) => written(row[at]), node: (row) => bytes(row[at]) },
+  { title: "public report", text: (row) => row[links_at].map(([text]) => text).join(", "), node: (row) => links(row[links_at]) },
 ];
 
 if (document.getElementById("table")) {
@@ -61,7 +61,7 @@ if (document.getElementById("table")) {
   );
   const form = document.getElementById("filters");
   const seen = (place) => [...new Set(rows.map((row) => row[place]))].sort();
-  // Names are shown as they are: an underscore in one is no space.
+  // Names are shown unchanged: their underscores are not spaces.
   for (const [select, place] of [[form.builder, 0], [form.tokenizer, 2]])
     for (const name of seen(place)) select.append(page.element("option", { value: name, textContent: name }));
   table.search.fixed(

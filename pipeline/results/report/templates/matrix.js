@@ -1,4 +1,4 @@
-// The matrix: filters over all cells, and the keyboard among them.
+// The matrix: filters for all cells, and keyboard navigation.
 
 if (document.getElementById("rows")) start();
 

@@ -175,7 +175,7 @@ def test_the_run_is_whole_and_says_what_was_lost(faults: tuple[Finished, Path]) 
     done, folder = faults
     lost = sum(verdict in {"crashed", "timeout"} for verdict, *_ in FAULTS.values())
     assert done.code == 1, done.err
-    assert f"{lost} rows were lost" in done.out
+    assert f"{lost} units have no result: a native process crashed or hung." in done.out
     assert alive(folder) == []
     assert len(started(folder)) > 1, "it was started again after it died"
 

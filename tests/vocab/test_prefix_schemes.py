@@ -144,7 +144,7 @@ def test_chat_template_is_compared_with_every_scheme(audited: Finished) -> None:
     assert at["byte-exact/after_each_special"] is None
     assert at["byte-exact/once"] == 2
     assert told.filter("declared")["reference"].to_list() == ["byte-exact/once"]
-    assert "chat template, two_turns, against byte-exact/once: ids differ from 2 on" in audited.out
+    assert "chat template, two_turns, against byte-exact/once: ids differ from position 2: llama.cpp" in audited.out
 
 
 def test_conversation_that_a_template_refuses_says_why(audited: Finished) -> None:

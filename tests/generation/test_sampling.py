@@ -65,7 +65,7 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it() -> None:
         assert set(sampled(logits, None, 500, Sampling(1.0, top_p))) == kept
 
 
-def test_a_draw_depends_on_its_seed_and_name_alone() -> None:
+def test_a_draw_depends_only_on_its_seed_and_name() -> None:
     logits = np.zeros(1000, np.float32)
     many = sampled(logits, None, 50, Sampling(1.0, seed=3))
     alone = [choose(logits[None], [wish], Sampling(1.0, seed=3))[0] for wish in wishes(None, 50)]
@@ -80,7 +80,7 @@ def test_impossible_logits_still_choose_an_allowed_token() -> None:
         assert sampled(logits, allowed, 1, how) == [5]
 
 
-def test_room_for_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     llama.start()
     file = forge.forged(vocabulary_file("mistral_v1"), 0, source.cache_dir())
     with closing(llama.Model(file, vocab_only=False)) as model:
@@ -105,5 +105,5 @@ def check_room(model: llama.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fits(8, 1000) == 8
 
 
-def test_free_memory_is_something() -> None:
+def test_free_memory_is_plausible() -> None:
     assert 2**20 < memory.free() <= memory.total() < 2**50

@@ -117,7 +117,7 @@ def real() -> Iterator[Real]:
     yield from opened(forge.forged(vocabulary_file("mistral_v1"), 0, cache_dir()))
 
 
-def test_llama_cpp_tells_the_same_story_alone_and_in_any_batch(real: Real) -> None:
+def test_llama_cpp_gives_the_same_text_alone_and_in_any_batch(real: Real) -> None:
     """With 3 sequences slots are refilled, with 32 all cells run together, with 1 one by one.
 
     Long texts without a constraint show the smallest difference in the logits.
@@ -197,7 +197,7 @@ def ragged(real: Real, n: int) -> list[Cell]:
 
 
 @pytest.mark.slow
-def test_32_ragged_cells_of_real_weights_are_as_each_is_alone(smollm2: Real) -> None:
+def test_32_cells_of_real_weights_give_the_same_text_as_alone(smollm2: Real) -> None:
     cells = ragged(smollm2, 32)
     assert len(cells) == 32
     with closing(smollm2.context(1)) as context:

@@ -146,14 +146,14 @@ def test_padding_bits_are_not_tokens() -> None:
 @steady
 @given(
     allowed=st.sets(st.integers(0, N - 1), min_size=1),
-    wishes=st.lists(st.floats(-1024, 1024, width=32), min_size=N, max_size=N),
+    choices=st.lists(st.floats(-1024, 1024, width=32), min_size=N, max_size=N),
 )
-def test_the_most_probable_allowed_token_is_taken(allowed: set[int], wishes: list[float]) -> None:
+def test_the_most_probable_allowed_token_is_taken(allowed: set[int], choices: list[float]) -> None:
     one = cell(Fake([mask_of(*allowed) | np.array([0, 0xFFFFFF00], np.uint32)]), max_tokens=1)
-    told = drive(one, iter([np.array(wishes, np.float32)]))
-    best = max(np.float32(wishes[token]) for token in allowed)
+    told = drive(one, iter([np.array(choices, np.float32)]))
+    best = max(np.float32(choices[token]) for token in allowed)
     [step] = told.steps
-    assert step.token == min(t for t in allowed if np.float32(wishes[t]) == best)
+    assert step.token == min(t for t in allowed if np.float32(choices[t]) == best)
     assert step.n_allowed == len(allowed)
 
 

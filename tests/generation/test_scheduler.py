@@ -31,17 +31,17 @@ from support.fake_model import SHARED, FakeContext, fake_cells, steady, told_by
 
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("keeps", [False, True])
-@pytest.mark.parametrize("never_alone", [False, True])
+@pytest.mark.parametrize("min_two_rows", [False, True])
 @pytest.mark.parametrize("n_seq", [1, 2, 3, 7, 32])
 def test_any_number_of_sequences_gives_the_same_text(
-    n_seq: int, never_alone: bool, keeps: bool, fast: bool
+    n_seq: int, min_two_rows: bool, keeps: bool, fast: bool
 ) -> None:
     context = FakeContext(keeps=keeps)
-    told = told_by(fake_cells(), context, n_seq, fast=fast, threads=2, never_alone=never_alone)
+    told = told_by(fake_cells(), context, n_seq, fast=fast, threads=2, min_two_rows=min_two_rows)
     assert told == told_by(fake_cells(), FakeContext(), 1)
     assert not any(context.held.values()), "every sequence was given back"
-    assert max(context.held) < max(n_seq, 1 + never_alone)
-    if never_alone:
+    assert max(context.held) < max(n_seq, 1 + min_two_rows)
+    if min_two_rows:
         assert all(len(call) > 1 for call in context.calls)
         assert 1 not in {sum(entry[3] for entry in call) for call in context.calls}
     assert {one.end for one in told.values()} >= {End.EMPTY_MASK, End.LOST, End.STOP_ID}

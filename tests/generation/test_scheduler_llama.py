@@ -17,7 +17,7 @@ from pipeline.engines.llguidance import Llguidance
 from pipeline.engines.table import Material, TokenTable
 from pipeline.generation.cell import Cell, Transcript
 from pipeline.generation.request import prompt_ids
-from pipeline.generation.scheduler import Scheduler, lone_row_differs
+from pipeline.generation.scheduler import Scheduler, single_row_differs
 from pipeline.generation.settings import Sampling
 from pipeline.grammars import suites
 from pipeline.model.verdicts import End, Lost
@@ -89,7 +89,7 @@ class Real:
                 context,
                 n_seq=n_seq,
                 fast_forward=fast,
-                never_alone=lone_row_differs(context),
+                min_two_rows=single_row_differs(context),
                 sampling=sampling,
             )
             told = {one.key: one.transcript() for one in scheduler.run(cells)}
@@ -151,7 +151,7 @@ def test_llama_cpp_decodes_a_shared_prompt_once(
     assert len(cells) == 2 * len(GRAMMARS)
     calls = counted(monkeypatch)
     told = real.told(cells, len(cells), fast=False)
-    del calls[:2]  # the calls of `lone_row_differs`
+    del calls[:2]  # the calls of `single_row_differs`
     assert [entry[:2] for entry in calls[0]] == [(token, i) for i, token in enumerate(prompt)]
     assert calls[0][-1][3]
     widths = [sum(entry[1] > 0 for entry in call) for call in calls[1:]]  # cells per batch

@@ -111,7 +111,7 @@ def test_messages_that_few_jobs_send_fit(
 
 def test_a_job_of_another_version_is_refused(tmp_path: Path) -> None:
     sent = replace(job(tmp_path), protocol=protocol.VERSION + 1)
-    said = f"version {protocol.VERSION + 1} of the protocol, not {protocol.VERSION}"
+    said = f"protocol version {protocol.VERSION + 1}; this worker needs {protocol.VERSION}"
     with pytest.raises(ValueError, match=said):
         protocol.read_job(sent.to_json())
 

@@ -19,7 +19,7 @@ from ..vocab.vocabulary import Vocabulary
 from . import batch_size
 from .cell import Cell, Observer, Transcript
 from .request import Request, prompt_ids
-from .scheduler import Scheduler, lone_row_differs
+from .scheduler import Scheduler, single_row_differs
 from .settings import Sampling
 from .timings import Stopwatch
 
@@ -101,7 +101,7 @@ class InProcess:
                 n_seq=self.n_seq,
                 n_mask_threads=how.n_mask_threads,
                 fast_forward=how.fast_forward,
-                never_alone=lone_row_differs(context),
+                min_two_rows=single_row_differs(context),
                 sampling=how.sampling,
                 stopwatch=self.stopwatch,
             )

@@ -23,7 +23,7 @@ _BLOCK = 4 * 2**20
 
 
 @dataclass(frozen=True)
-class Wish:
+class Choice:
     """One token to choose."""
 
     row: int
@@ -34,36 +34,36 @@ class Wish:
     """Name of the draw: the cell and its step."""
 
 
-def choose(logits: Logits, wishes: Sequence[Wish], sampling: Sampling) -> list[int]:
-    """The chosen token id for each wish, in order.
+def choose(logits: Logits, choices: Sequence[Choice], sampling: Sampling) -> list[int]:
+    """The chosen token id for each choice, in order.
 
-    `logits` has the shape (n_rows, n_vocab); several wishes may share a row. A temperature above 0
+    `logits` has the shape (n_rows, n_vocab); several choices may share a row. A temperature above 0
     draws each token; else the most probable one is taken.
     """
     if sampling.temperature > 0:
-        return [_drawn(logits[wish.row], wish, sampling) for wish in wishes]
+        return [_drawn(logits[choice.row], choice, sampling) for choice in choices]
     n_rows = max(1, _BLOCK // (logits.shape[1] * logits.itemsize))
     out: list[int] = []
-    for begin in range(0, len(wishes), n_rows):
-        out += _likeliest(logits, wishes[begin : begin + n_rows])
+    for begin in range(0, len(choices), n_rows):
+        out += _likeliest(logits, choices[begin : begin + n_rows])
     return out
 
 
-def _likeliest(logits: Logits, wishes: Sequence[Wish]) -> list[int]:
-    """The most probable allowed token for each wish; the lowest id in a tie."""
-    allowed = np.ones((len(wishes), logits.shape[1]), np.bool_)
-    for place, wish in enumerate(wishes):
-        if wish.allowed is not None:
-            allowed[place] = wish.allowed
-    best = np.where(allowed, logits[[wish.row for wish in wishes]], -np.inf).argmax(axis=1)
+def _likeliest(logits: Logits, choices: Sequence[Choice]) -> list[int]:
+    """The most probable allowed token for each choice; the lowest id in a tie."""
+    allowed = np.ones((len(choices), logits.shape[1]), np.bool_)
+    for place, choice in enumerate(choices):
+        if choice.allowed is not None:
+            allowed[place] = choice.allowed
+    best = np.where(allowed, logits[[choice.row for choice in choices]], -np.inf).argmax(axis=1)
     legal = np.take_along_axis(allowed, best[:, None], axis=1)[:, 0]
     # If every allowed logit is -inf, argmax finds the first token, allowed or not.
     return np.where(legal, best, allowed.argmax(axis=1)).tolist()
 
 
-def _drawn(logits: Logits, wish: Wish, sampling: Sampling) -> int:
+def _drawn(logits: Logits, choice: Choice, sampling: Sampling) -> int:
     """Draw one allowed token by its probability at the temperature; sums run in id order."""
-    allowed = wish.allowed
+    allowed = choice.allowed
     ids = np.arange(len(logits)) if allowed is None else np.flatnonzero(allowed)
     heat = logits[ids].astype(np.float64) / sampling.temperature
     top = heat.max()
@@ -76,7 +76,7 @@ def _drawn(logits: Logits, wish: Wish, sampling: Sampling) -> int:
         kept = np.sort(order[: _place(reached, sampling.top_p) + 1])
         ids, weights = ids[kept], weights[kept]
     reached = np.cumsum(weights)
-    return int(ids[_place(reached, _uniform(wish.draw, sampling.seed))])
+    return int(ids[_place(reached, _uniform(choice.draw, sampling.seed))])
 
 
 def _place(reached: npt.NDArray[np.float64], share: float) -> int:

@@ -9,7 +9,7 @@ The last bits of the logits that llama.cpp computes for a token depend on whethe
 tokens of its sequence are decoded together (measured; the number of sequences does not matter). A
 prompt is therefore decoded as a whole and every later token alone, so that the text of a cell does
 not depend on the batch or on fast-forward. Some models round a single row differently from several
-rows (`lone_row_differs`); for these a batch always has at least two rows. Sequences that are not
+rows (`single_row_differs`); for these a batch always has at least two rows. Sequences that are not
 adjacent are computed separately, at the cost of another batch, so they are kept adjacent.
 """
 
@@ -25,8 +25,8 @@ import numpy as np
 
 from ..native.context import Context, Entry
 from .cell import Cell
-from .sampling import Logits, Wish, choose
-from .sequences import WORTH, Sequences, longest_common
+from .sampling import Choice, Logits, choose
+from .sequences import MIN_SHARED, Sequences, longest_common
 from .settings import Sampling
 from .timings import Part, Stopwatch
 
@@ -61,16 +61,16 @@ class Scheduler:
         n_seq: int,
         n_mask_threads: int = 1,
         fast_forward: bool = False,
-        never_alone: bool = False,
+        min_two_rows: bool = False,
         sampling: Sampling | None = None,
         stopwatch: Stopwatch | None = None,
     ) -> None:
-        """At most `n_seq` cells are decoded in one batch. With `never_alone` no row is computed
+        """At most `n_seq` cells are decoded in one batch. With `min_two_rows` no row is computed
         alone; the context must then have at least two sequences."""
         self._context = context
         self._n_mask_threads = n_mask_threads
         self._fast_forward = fast_forward
-        self._never_alone = never_alone
+        self._min_two_rows = min_two_rows
         self._sampling = sampling or Sampling()
         self._stopwatch = stopwatch or Stopwatch()
         self._n_ahead = n_seq
@@ -124,12 +124,12 @@ class Scheduler:
             if slot.cell.end is not None:
                 ended.append(slot.cell)
                 continue
-            if self._never_alone and len(prompt) == 1:
+            if self._min_two_rows and len(prompt) == 1:
                 slot.sequence = self._sequences.take(prompt)  # it is decoded in the next step
             elif leader := starting.get(prompt):
                 slot.sequence = self._sequences.take_any()
                 leader.twins.append(slot)
-            elif longest_common(starting, prompt) >= self._sequences.reusable(prompt) + WORTH:
+            elif longest_common(starting, prompt) >= self._sequences.reusable(prompt) + MIN_SHARED:
                 self._waiting.append(slot)  # most of it can be copied in the next round
                 break
             else:
@@ -180,7 +180,7 @@ class Scheduler:
         for slot in leaders:
             prompt, done = slot.cell.prompt, self._sequences.n_held(slot.sequence)
             mine = [one for one in (slot, *slot.twins) if one.prompted]
-            n_wanted = (2 if self._never_alone else 1) if mine else 0
+            n_wanted = (2 if self._min_two_rows else 1) if mine else 0
             first_wanted = len(prompt) - n_wanted
             entries += [
                 (prompt[place], place, slot.sequence, place >= first_wanted)
@@ -210,7 +210,7 @@ class Scheduler:
             place == len(slot.text) - 1 for slot, place in zip(self._running, places, strict=True)
         ]
         asking = [slot for slot, asked in zip(self._running, asks, strict=True) if asked]
-        if self._never_alone and len(asking) == 1:
+        if self._min_two_rows and len(asking) == 1:
             asks[asks.index(True) - 1] = True  # two rows: a neighbour's logits too
         entries: list[Entry] = []
         n_rows = 0
@@ -219,7 +219,7 @@ class Scheduler:
             self._sequences.add(slot.sequence, 1)
             slot.row = n_rows
             n_rows += asked
-        if self._never_alone and len(entries) == 1:
+        if self._min_two_rows and len(entries) == 1:
             self._sequences.forget(1)
             entries.append((entries[0][0], 0, 1, n_rows > 0))
             logits = self._decode(entries, asking, pool)
@@ -266,7 +266,7 @@ class Scheduler:
         taken = [(slot, self._forced_token(slot)) for slot in slots]
         undecided = [slot for slot, token in taken if token is None and slot.cell.end is None]
         self._stopwatch.lap(Part.PYTHON)
-        chosen = choose(logits, [_wish(slot) for slot in undecided], self._sampling)
+        chosen = choose(logits, [_choice(slot) for slot in undecided], self._sampling)
         self._stopwatch.lap(Part.SELECT)
         forced = [(slot, token) for slot, token in taken if token is not None]
         for slot, token in (*forced, *zip(undecided, chosen, strict=True)):
@@ -303,7 +303,7 @@ class Scheduler:
         slot.text.append(token)
 
 
-def lone_row_differs(context: Context) -> bool:
+def single_row_differs(context: Context) -> bool:
     """Whether the logits of a token change if the batch has a token of another sequence.
 
     llama.cpp multiplies a single row with other kernels than several rows; for some weight types
@@ -332,7 +332,7 @@ def _compute_masks(cells: Sequence[Cell]) -> None:
         cell.compute_mask()
 
 
-def _wish(slot: _Slot) -> Wish:
+def _choice(slot: _Slot) -> Choice:
     cell = slot.cell
     allowed = cell.view.allowed if cell.view is not None else None
-    return Wish(slot.row, allowed, f"{cell.draw}/{len(cell.steps)}")
+    return Choice(slot.row, allowed, f"{cell.draw}/{len(cell.steps)}")

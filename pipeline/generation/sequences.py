@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..native.context import Context
 
-WORTH = 8
+MIN_SHARED = 8
 """Shortest shared prefix worth copying instead of decoding again."""
 _LEAST = 2
 """Smallest number of prompt tokens to decode together: a single token is rounded differently."""
@@ -56,7 +56,7 @@ class Sequences:
         place = self.take_any()
         best = max(range(len(self._held)), key=lambda i: self._reusable(self._held[i], prompt))
         n = self._reusable(self._held[best], prompt)
-        if n < WORTH:
+        if n < MIN_SHARED:
             self._clear(place)
         else:
             if best != place:
@@ -95,7 +95,7 @@ class Sequences:
         return place
 
     def forget(self, sequence: int) -> None:
-        """Empty a sequence, including one of the context that is never given out."""
+        """Empty a sequence, or one of the context that `take` never returns."""
         self._context.clear(sequence)
         if sequence < len(self._held):
             self._held[sequence] = _Held()

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 
-def _strike(kind: str) -> None:
+def _inject(kind: str) -> None:
     match kind:
         case "exit":
             os._exit(3)
@@ -46,7 +46,7 @@ def _arm(fault: dict[str, Any]) -> None:
         if calls == fault["at"]:
             sys.setprofile(None)
             with contextlib.suppress(FileExistsError), Path(fault["token"]).open("x"):
-                _strike(fault["kind"])
+                _inject(fault["kind"])
 
     def tell() -> None:
         sys.setprofile(None)

@@ -176,7 +176,7 @@ def test_duplicate_case_id(tmp_path: Path) -> None:
     refused(pipeline(tmp_path, "run", "grammar=path", f"grammar.path={file}"), "one", "id")
 
 
-def test_a_suite_of_ones_own_runs(tmp_path: Path) -> None:
+def test_a_user_suite_runs(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(SUITE, "utf-8")
     done = pipeline(
@@ -219,7 +219,7 @@ def test_no_network(tmp_path: Path) -> None:
     refused(done, file, str(tmp_path / "cache"), "model.path=")
 
 
-def test_gpu_without_one_says_how_to_get_it(tmp_path: Path) -> None:
+def test_runtime_gpu_without_a_gpu_says_how_to_get_one(tmp_path: Path) -> None:
     import llama_cpp
 
     if llama_cpp.llama_supports_gpu_offload():
@@ -227,7 +227,7 @@ def test_gpu_without_one_says_how_to_get_it(tmp_path: Path) -> None:
     refused(pipeline(tmp_path, "audit", "runtime=gpu"), "GGML_CUDA", "runtime=cpu")
 
 
-def test_bad_files_in_a_multirun_become_rows_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_bad_files_in_a_multirun_become_rows_and_the_rest_continues(tmp_path: Path) -> None:
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(vocabulary_file("llama_spm").read_bytes()[:100_000])
     good = tmp_path / "good.gguf"
@@ -250,7 +250,7 @@ def test_bad_files_in_a_multirun_become_rows_and_the_rest_goes_on(tmp_path: Path
     assert "Refused" in done.out
 
 
-def test_a_reproducer_that_a_worker_names_out_of_the_folder_stays_in_it(tmp_path: Path) -> None:
+def test_a_reproducer_is_never_written_outside_its_folder(tmp_path: Path) -> None:
     told = row("reproducers", file="../../out.yaml", suite_file="suite", report="report")
     run = made(tmp_path / "results" / "run", {"reproducers": [told]})
     collect.write_reproducers(run)

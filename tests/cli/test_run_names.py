@@ -115,7 +115,7 @@ DONE, CUT, KILLED = "complete", "interrupted", None
         ((), {"*": "holds no run; make one with", "report": ""}),
     ],
 )
-def test_latest_means_the_newest_run_and_to_resume_the_newest_unfinished_one(
+def test_latest_is_the_newest_run_and_for_resume_the_newest_unfinished_one(
     command: str,
     statuses: tuple[str | None, ...],
     outcomes: dict[str, str],

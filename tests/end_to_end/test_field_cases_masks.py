@@ -67,8 +67,8 @@ def test_u21_two_equal_ids_of_a_forced_text(engine: Llguidance) -> None:
 
 
 # Other tests have the rest of U-22. Refused files: merges removed, scores too short, a file cut in
-# half, wrong magic (test_supervise.test_refused_file_is_a_message_and_no_death). Duplicate token
-# text: test_crash_becomes_a_row_and_the_sweep_goes_on. Token types removed, an invalid end id, an
+# half, wrong magic (test_supervise.test_refused_file_is_a_message_and_not_a_death). Duplicate token
+# text: test_crash_becomes_a_row_and_the_sweep_continues. Token types removed, an invalid end id, an
 # empty token text: test_silent_damage_loads_and_shows_in_the_rows, and
 # test_vocabulary.test_silent_damage_is_in_the_true_bytes.
 

@@ -43,7 +43,7 @@ def drive(one: Cell, rows: Iterator[np.ndarray] | None = None) -> Transcript:
 # --- how a constraint is lost ---------------------------------------------------------------------
 
 
-def test_refused_token_is_met_one_step_later_and_generation_goes_on() -> None:
+def test_refused_token_is_noticed_one_step_later_and_generation_continues() -> None:
     """The bridge ignores the result of consume; its next mask fails, and the matcher is freed."""
     matcher = refuses_on_consume(2)
     told = drive(cell(matcher, drop=True, max_tokens=4))
@@ -80,7 +80,7 @@ def test_refused_stop_id_ends_the_cell_without_a_loss(drop: bool) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 3])
-def test_failed_mask_is_dated_at_the_step_it_was_wanted_for(at: int) -> None:
+def test_failed_mask_is_a_loss_at_its_own_step(at: int) -> None:
     told = drive(cell(crashes_on_mask(at), drop=True, max_tokens=5))
     assert told.loss == Loss(Lost.MASK, at, "the mask failed")
     origins = [step.origin for step in told.steps]
@@ -91,7 +91,7 @@ def test_failed_mask_is_dated_at_the_step_it_was_wanted_for(at: int) -> None:
     assert (len(stopped.steps), stopped.end) == (at, End.LOST)
 
 
-def test_failed_mask_without_words_has_a_reason() -> None:
+def test_failed_mask_without_an_error_text_has_a_reason() -> None:
     class Mute(Fake):
         def mask(self) -> None:
             return None
@@ -118,7 +118,7 @@ def test_unconstrained_cell_stops_on_any_stop_id() -> None:
     assert not told.stop_allowed
 
 
-def test_loss_under_drop_takes_the_likeliest_of_all() -> None:
+def test_after_a_dropped_constraint_the_most_probable_token_is_taken() -> None:
     told = drive(cell(crashes_on_mask(0), max_tokens=2), iter([logits(N - 1), logits(0)]))
     assert [step.token for step in told.steps] == [N - 1, 0]
 
@@ -128,7 +128,7 @@ def test_loss_under_drop_takes_the_likeliest_of_all() -> None:
 
 @pytest.mark.parametrize("at", [0, 2])
 @pytest.mark.parametrize("drop", [True, False])
-def test_empty_mask_takes_nothing_least_of_all_token_0(at: int, drop: bool) -> None:
+def test_empty_mask_accepts_no_token_not_even_token_0(at: int, drop: bool) -> None:
     """A naive argmax over no tokens returns id 0, which on bert-bge looks like a normal end."""
     told = drive(cell(empty_mask(at), drop=drop))
     assert told.end is End.EMPTY_MASK
@@ -136,7 +136,7 @@ def test_empty_mask_takes_nothing_least_of_all_token_0(at: int, drop: bool) -> N
     assert (told.loss, told.stop_allowed) == (None, False)
 
 
-def test_padding_bits_are_no_tokens() -> None:
+def test_padding_bits_are_not_tokens() -> None:
     told = drive(cell(Fake([EVERY_BIT]), max_tokens=1), iter([logits(N - 1)]))
     assert told.steps == (Step(N - 1, N, Origin.CHOSEN),)
     only_padding = np.array([0, 0xFFFFFFFF << (N - 32) & 0xFFFFFFFF], np.uint32)
@@ -146,24 +146,24 @@ def test_padding_bits_are_no_tokens() -> None:
 @steady
 @given(
     allowed=st.sets(st.integers(0, N - 1), min_size=1),
-    wishes=st.lists(st.floats(-1024, 1024, width=32), min_size=N, max_size=N),
+    choices=st.lists(st.floats(-1024, 1024, width=32), min_size=N, max_size=N),
 )
-def test_the_likeliest_allowed_token_is_taken(allowed: set[int], wishes: list[float]) -> None:
+def test_the_most_probable_allowed_token_is_taken(allowed: set[int], choices: list[float]) -> None:
     one = cell(Fake([mask_of(*allowed) | np.array([0, 0xFFFFFF00], np.uint32)]), max_tokens=1)
-    told = drive(one, iter([np.array(wishes, np.float32)]))
-    best = max(np.float32(wishes[token]) for token in allowed)
+    told = drive(one, iter([np.array(choices, np.float32)]))
+    best = max(np.float32(choices[token]) for token in allowed)
     [step] = told.steps
-    assert step.token == min(t for t in allowed if np.float32(wishes[t]) == best)
+    assert step.token == min(t for t in allowed if np.float32(choices[t]) == best)
     assert step.n_allowed == len(allowed)
 
 
-def test_unlikely_beyond_measure_is_no_reason_to_leave_the_mask() -> None:
+def test_infinitely_improbable_logits_never_leave_the_mask() -> None:
     row = logits(2)
     row[[5, 6]] = -np.inf
     assert drive(cell(Fake([mask_of(5, 6)]), max_tokens=1), iter([row])).steps[0].token == 5
 
 
-def test_forced_is_said_only_of_what_the_engine_forces() -> None:
+def test_origin_is_forced_only_if_the_engine_forces_the_token() -> None:
     for matcher, origin in (
         (Fake([mask_of(3)], forces=(3, 4)), Origin.FORCED),
         (Fake([mask_of(3)], forces=(4,)), Origin.CHOSEN),

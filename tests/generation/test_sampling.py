@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.generation import batch_size
-from pipeline.generation.sampling import Logits, Wish, choose
+from pipeline.generation.sampling import Choice, Logits, choose
 from pipeline.generation.settings import Sampling
 from pipeline.native import llama
 from pipeline.system import memory
@@ -21,12 +21,12 @@ from support.vocabularies import vocabulary_file
 steady = settings(derandomize=True, deadline=None, max_examples=100)
 
 
-def wishes(allowed: np.ndarray | None, n: int) -> list[Wish]:
-    return [Wish(0, allowed, f"case/{i}") for i in range(n)]
+def choices(allowed: np.ndarray | None, n: int) -> list[Choice]:
+    return [Choice(0, allowed, f"case/{i}") for i in range(n)]
 
 
 def sampled(logits: Logits, allowed: np.ndarray | None, n: int, how: Sampling) -> list[int]:
-    return choose(logits[None], wishes(allowed, n), how)
+    return choose(logits[None], choices(allowed, n), how)
 
 
 @steady
@@ -35,16 +35,16 @@ def test_one_pass_chooses_as_row_by_row(data: st.DataObject, n_rows: int, n_wish
     values = st.sampled_from([-np.inf, -1.0, 0.0, 0.5, 2.0])
     row = st.lists(values, min_size=33, max_size=33)
     logits = np.array([data.draw(row) for _ in range(n_rows)], np.float32)
-    asked: list[Wish] = []
+    asked: list[Choice] = []
     for _ in range(n_wishes):
         ids = data.draw(st.sets(st.integers(0, 32), min_size=1))
         allowed = np.zeros(33, np.bool_)
         allowed[[*ids]] = True
         free = data.draw(st.booleans())
-        asked.append(Wish(data.draw(st.integers(0, n_rows - 1)), None if free else allowed, ""))
-    for wish, token in zip(asked, choose(logits, asked, Sampling()), strict=True):
-        ids = range(33) if wish.allowed is None else np.flatnonzero(wish.allowed).tolist()
-        assert token == min(ids, key=lambda i: (-logits[wish.row][i], i))
+        asked.append(Choice(data.draw(st.integers(0, n_rows - 1)), None if free else allowed, ""))
+    for choice, token in zip(asked, choose(logits, asked, Sampling()), strict=True):
+        ids = range(33) if choice.allowed is None else np.flatnonzero(choice.allowed).tolist()
+        assert token == min(ids, key=lambda i: (-logits[choice.row][i], i))
 
 
 def test_draws_follow_the_probabilities_of_the_allowed_tokens() -> None:
@@ -65,10 +65,12 @@ def test_top_p_keeps_the_fewest_tokens_that_reach_it() -> None:
         assert set(sampled(logits, None, 500, Sampling(1.0, top_p))) == kept
 
 
-def test_a_draw_depends_on_its_seed_and_name_alone() -> None:
+def test_a_draw_depends_only_on_its_seed_and_name() -> None:
     logits = np.zeros(1000, np.float32)
     many = sampled(logits, None, 50, Sampling(1.0, seed=3))
-    alone = [choose(logits[None], [wish], Sampling(1.0, seed=3))[0] for wish in wishes(None, 50)]
+    alone = [
+        choose(logits[None], [choice], Sampling(1.0, seed=3))[0] for choice in choices(None, 50)
+    ]
     assert alone == many
     assert sampled(logits, None, 50, Sampling(1.0, seed=4)) != many
 
@@ -80,7 +82,7 @@ def test_impossible_logits_still_choose_an_allowed_token() -> None:
         assert sampled(logits, allowed, 1, how) == [5]
 
 
-def test_room_for_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     llama.start()
     file = forge.forge_model(vocabulary_file("mistral_v1"), 0, source.cache_dir())
     with closing(llama.Model(file, vocab_only=False)) as model:
@@ -105,5 +107,5 @@ def check_room(model: llama.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fits(8, 1000) == 8
 
 
-def test_free_memory_is_something() -> None:
+def test_free_memory_is_plausible() -> None:
     assert 2**20 < memory.free() <= memory.total() < 2**50

@@ -31,17 +31,17 @@ from support.fake_model import SHARED, FakeContext, fake_cells, steady, told_by
 
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("keeps", [False, True])
-@pytest.mark.parametrize("never_alone", [False, True])
+@pytest.mark.parametrize("min_two_rows", [False, True])
 @pytest.mark.parametrize("n_seq", [1, 2, 3, 7, 32])
-def test_any_number_of_sequences_tells_the_same_story(
-    n_seq: int, never_alone: bool, keeps: bool, fast: bool
+def test_any_number_of_sequences_gives_the_same_text(
+    n_seq: int, min_two_rows: bool, keeps: bool, fast: bool
 ) -> None:
     context = FakeContext(keeps=keeps)
-    told = told_by(fake_cells(), context, n_seq, fast=fast, threads=2, never_alone=never_alone)
+    told = told_by(fake_cells(), context, n_seq, fast=fast, threads=2, min_two_rows=min_two_rows)
     assert told == told_by(fake_cells(), FakeContext(), 1)
     assert not any(context.held.values()), "every sequence was given back"
-    assert max(context.held) < max(n_seq, 1 + never_alone)
-    if never_alone:
+    assert max(context.held) < max(n_seq, 1 + min_two_rows)
+    if min_two_rows:
         assert all(len(call) > 1 for call in context.calls)
         assert 1 not in {sum(entry[3] for entry in call) for call in context.calls}
     assert {one.end for one in told.values()} >= {End.EMPTY_MASK, End.LOST, End.STOP_ID}
@@ -81,7 +81,7 @@ def long_beginnings() -> list[Cell]:
 
 
 @pytest.mark.parametrize("n_seq", [1, 2, 4, 8])
-def test_long_beginning_is_decoded_once_whoever_comes_when(n_seq: int) -> None:
+def test_long_shared_prefix_is_decoded_once_in_any_order(n_seq: int) -> None:
     """One cell waits for it, others copy it from a running cell, later ones find it decoded."""
     context = FakeContext(64)
     told = told_by(long_beginnings(), context, n_seq)
@@ -90,7 +90,7 @@ def test_long_beginning_is_decoded_once_whoever_comes_when(n_seq: int) -> None:
     assert len(beginnings) == len(SHARED)
 
 
-def test_model_that_cannot_forget_the_end_decodes_every_prompt() -> None:
+def test_model_that_cannot_remove_only_the_end_decodes_every_prompt() -> None:
     context = FakeContext(64, keeps=False)
     told = told_by(long_beginnings(), context, 1)
     assert told == told_by(long_beginnings(), FakeContext(), 1)
@@ -125,7 +125,7 @@ def test_forced_text_is_never_decoded() -> None:
     n_seq=st.integers(1, 5),
     fast=st.booleans(),
 )
-def test_refilled_slots_never_change_a_story(
+def test_refilled_slots_never_change_a_text(
     plan: list[tuple[int, int]], n_seq: int, fast: bool
 ) -> None:
     def cells() -> list[Cell]:
@@ -146,7 +146,7 @@ def test_refilled_slots_never_change_a_story(
     assert told_by(cells(), FakeContext(), n_seq, fast=fast) == told_by(cells(), FakeContext(), 1)
 
 
-def test_cells_are_made_when_there_is_a_place_for_them() -> None:
+def test_cells_are_created_when_a_sequence_is_free() -> None:
     made: list[int] = []
 
     def cells() -> Iterator[Cell]:
@@ -184,7 +184,7 @@ def test_grammars_of_cells_to_come_are_compiled_while_others_are_decoded() -> No
     assert all(name.startswith("mask") for name in threads[1:])
 
 
-def test_cells_that_are_never_given_out_are_closed() -> None:
+def test_cells_that_are_never_yielded_are_closed() -> None:
     made: list[Fake] = []
 
     def another() -> Fake:
@@ -199,7 +199,7 @@ def test_cells_that_are_never_given_out_are_closed() -> None:
     assert [one.closed for one in made] == [one is not given_out.matcher for one in made]
 
 
-def test_fault_of_a_mask_is_not_swallowed_by_its_thread() -> None:
+def test_exception_of_a_mask_thread_is_raised() -> None:
     class Broken(Fake):
         def mask(self) -> None:
             raise ZeroDivisionError

@@ -17,7 +17,7 @@ from pipeline.engines.llguidance import Llguidance
 from pipeline.engines.table import Material, TokenTable
 from pipeline.generation.cell import Cell, Transcript
 from pipeline.generation.request import prompt_ids
-from pipeline.generation.scheduler import Scheduler, lone_row_differs
+from pipeline.generation.scheduler import Scheduler, single_row_differs
 from pipeline.generation.settings import Sampling
 from pipeline.grammars import suites
 from pipeline.model.verdicts import End, Lost
@@ -89,7 +89,7 @@ class Real:
                 context,
                 n_seq=n_seq,
                 fast_forward=fast,
-                never_alone=lone_row_differs(context),
+                min_two_rows=single_row_differs(context),
                 sampling=sampling,
             )
             told = {one.key: one.transcript() for one in scheduler.run(cells)}
@@ -117,7 +117,7 @@ def real() -> Iterator[Real]:
     yield from opened(forge.forge_model(vocabulary_file("mistral_v1"), 0, cache_dir()))
 
 
-def test_llama_cpp_tells_the_same_story_alone_and_in_any_batch(real: Real) -> None:
+def test_llama_cpp_gives_the_same_text_alone_and_in_any_batch(real: Real) -> None:
     """With 3 sequences slots are refilled, with 32 all cells run together, with 1 one by one.
 
     Long texts without a constraint show the smallest difference in the logits.
@@ -151,7 +151,7 @@ def test_llama_cpp_decodes_a_shared_prompt_once(
     assert len(cells) == 2 * len(GRAMMARS)
     calls = counted(monkeypatch)
     told = real.told(cells, len(cells), fast=False)
-    del calls[:2]  # the calls of `lone_row_differs`
+    del calls[:2]  # the calls of `single_row_differs`
     assert [entry[:2] for entry in calls[0]] == [(token, i) for i, token in enumerate(prompt)]
     assert calls[0][-1][3]
     widths = [sum(entry[1] > 0 for entry in call) for call in calls[1:]]  # cells per batch
@@ -197,7 +197,7 @@ def ragged(real: Real, n: int) -> list[Cell]:
 
 
 @pytest.mark.slow
-def test_32_ragged_cells_of_real_weights_are_as_each_is_alone(smollm2: Real) -> None:
+def test_32_cells_of_real_weights_give_the_same_text_as_alone(smollm2: Real) -> None:
     cells = ragged(smollm2, 32)
     assert len(cells) == 32
     with closing(smollm2.context(1)) as context:

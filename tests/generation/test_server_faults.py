@@ -159,7 +159,7 @@ def row(done: Finished, prompt: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("prompt", FAULTS)
-def test_each_fault_is_its_verdict_and_harms_no_other(
+def test_each_fault_has_its_verdict_and_affects_no_other_cell(
     faults: tuple[Finished, Path], prompt: str
 ) -> None:
     verdict, ended, status, words = FAULTS[prompt]
@@ -171,7 +171,7 @@ def test_each_fault_is_its_verdict_and_harms_no_other(
     assert (found["output"] is not None) == text
 
 
-def test_the_run_is_whole_and_says_what_was_lost(faults: tuple[Finished, Path]) -> None:
+def test_the_run_is_complete_and_reports_lost_cells(faults: tuple[Finished, Path]) -> None:
     done, folder = faults
     lost = sum(verdict in {"crashed", "timeout"} for verdict, *_ in FAULTS.values())
     assert done.code == 1, done.err
@@ -191,7 +191,7 @@ def test_u26_a_bad_grammar_answered_is_unenforced_and_one_refused_is_not(
     assert answered["cause"] == refused["cause"] == "grammar"
 
 
-def test_u27_an_engine_error_is_the_cells_own(faults: tuple[Finished, Path]) -> None:
+def test_u27_an_engine_error_is_assigned_to_its_cell(faults: tuple[Finished, Path]) -> None:
     """The bridge drops the mask at an engine error and continues (ggml-org/llama.cpp #12474); with
     eight concurrent requests its log does not tell which request had the error."""
     cells = faults[0].table("cells")
@@ -200,7 +200,7 @@ def test_u27_an_engine_error_is_the_cells_own(faults: tuple[Finished, Path]) -> 
     assert with_errors["engine_error"].to_list() == ["no such token"]
 
 
-def test_u28_the_grammar_on_the_reasoning_is_told(faults: tuple[Finished, Path]) -> None:
+def test_u28_a_grammar_applied_to_the_reasoning_is_reported(faults: tuple[Finished, Path]) -> None:
     """The JSON is in the reasoning and the content is empty (lmstudio-bug-tracker #1773, ggml-org/
     llama.cpp #12276): the content is judged, and the reason mentions the valid reasoning."""
     found = row(faults[0], "reasoning")
@@ -232,7 +232,7 @@ def test_nothing_but_the_address_is_contacted(
 # --- no server at all ----------------------------------------------------------------------------
 
 
-def test_nobody_at_the_address(tmp_path: Path) -> None:
+def test_no_server_at_the_address(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -264,7 +264,7 @@ def test_a_command_that_serves_nothing(tmp_path: Path) -> None:
         ({"name": "nobody"}, "Unknown target 'nobody'; choose from inprocess, openai, server."),
     ],
 )
-def test_what_cannot_be_meant(given: dict[str, Any], words: str) -> None:
+def test_contradictory_settings(given: dict[str, Any], words: str) -> None:
     target = replace(TargetSettings(name="server"), **given)
     with pytest.raises(ConfigError, match=re.escape(words)):
         compose.check(Settings(target=target))
@@ -277,7 +277,7 @@ def test_what_cannot_be_meant(given: dict[str, Any], words: str) -> None:
         (("run", "target=openai", "grammar=half_free"), "accepts JSON Schemas only"),
     ],
 )
-def test_what_a_server_cannot_do(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+def test_unsupported_by_servers(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
     done = pipeline(tmp_path, *arguments)
     assert done.code == 2
     assert words in done.err, done.err

@@ -339,7 +339,9 @@ def test_the_reason_describes_the_text_and_the_engine_errors(
     assert said.startswith(reason) and bool(said) == bool(reason)
 
 
-def test_a_right_text_of_a_server_that_enforces_nothing_is_luck(open_vocabulary: Any) -> None:
+def test_a_correct_text_of_a_server_that_enforces_nothing_is_unenforced(
+    open_vocabulary: Any,
+) -> None:
     right = Answer(End.STOP_ID, 200, text="hello")
     opened = open_vocabulary("mistral_v1")
     assert judged(opened, right)[0] == "ok"
@@ -358,7 +360,7 @@ def test_bytes_that_json_cannot_carry_come_from_the_ids(open_vocabulary: Any) ->
     assert judged(opened, replace(given, tokens=(10**6,)))[1] == "\ufffd".encode().hex()
 
 
-def test_an_impossible_grammar_is_told_from_a_lost_one(open_vocabulary: Any) -> None:
+def test_an_impossible_grammar_differs_from_a_lost_one(open_vocabulary: Any) -> None:
     """Our own oracle shows that no byte was legal, whatever the server answered."""
     given = Answer(End.TOKEN_LIMIT, 200, text="anything")
     assert judged(open_vocabulary("mistral_v1"), given, case=_NONE)[0] == "impossible"

@@ -104,7 +104,7 @@ def test_every_required_unit_gets_a_row_that_fits_its_table(tmp_path: Path) -> N
                     assert Verdict(str(rows[0]["verdict"])).value == end.value
 
 
-def test_an_engine_does_not_fall_with_the_builder_of_its_name(tmp_path: Path) -> None:
+def test_an_engine_does_not_fail_with_the_builder_of_the_same_name(tmp_path: Path) -> None:
     one = job(tmp_path, builders=("fixed", "xgrammar"), audit=audit(engines=("xgrammar",)))
     failing = set(placeholders.failing_with(one, ("build", "xgrammar")))
     assert failing == {("audit", "xgrammar"), ("walks", "xgrammar")}
@@ -164,7 +164,7 @@ def test_garbage_and_deaths_become_typed_rows(
     assert words in row["reason"]
 
 
-def test_text_that_tables_cannot_hold_is_garbage() -> None:
+def test_text_that_does_not_fit_a_table_is_garbage() -> None:
     row = audit_row("fixed")
     fits = row_check.misfit({"table": "tokenizers", "rows": [row | {"reason": "é"}]})
     assert fits is None
@@ -176,7 +176,7 @@ def test_text_that_tables_cannot_hold_is_garbage() -> None:
         }, "a kind of column that intake does not know"
 
 
-def test_a_run_is_one_commands_and_one_processs(tmp_path: Path) -> None:
+def test_a_run_belongs_to_one_command_and_one_process(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     claim(folder, COMMAND)
     claim(folder, COMMAND)  # the next job of the same command

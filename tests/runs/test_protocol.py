@@ -38,7 +38,7 @@ def checked() -> Callable[[str, object], None]:
     return check
 
 
-def test_the_committed_schema_is_that_of_the_types() -> None:
+def test_the_committed_schema_matches_the_types() -> None:
     """Update it with: python -c 'from pipeline.runs import protocol; print(protocol.schema())'."""
     assert SCHEMA.read_text("utf-8") == protocol.schema()
 
@@ -111,7 +111,7 @@ def test_messages_that_few_jobs_send_fit(
 
 def test_a_job_of_another_version_is_refused(tmp_path: Path) -> None:
     sent = replace(job(tmp_path), protocol=protocol.VERSION + 1)
-    said = f"version {protocol.VERSION + 1} of the protocol, not {protocol.VERSION}"
+    said = f"protocol version {protocol.VERSION + 1}; this worker needs {protocol.VERSION}"
     with pytest.raises(ValueError, match=said):
         protocol.read_job(sent.to_json())
 
@@ -147,7 +147,7 @@ def test_older_rows_are_refused_whatever_the_protocol(tmp_path: Path) -> None:
         Group(path)
 
 
-def test_a_journal_says_of_which_schema_its_rows_are(tmp_path: Path) -> None:
+def test_a_journal_records_the_schema_version_of_its_rows(tmp_path: Path) -> None:
     group = Group(tmp_path / "g.jsonl")
     group.begin(job(tmp_path), {"a": "1"})
     first: dict[str, Any] = json.loads(group.path.read_text("utf-8"))

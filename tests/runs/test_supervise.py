@@ -48,7 +48,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks processes
 # --- deaths of the real worker --------------------------------------------------------------------
 
 
-def test_worker_that_ends_well_is_no_death() -> None:
+def test_worker_that_ends_normally_is_not_a_death() -> None:
     death, messages = work(job(vocabulary_file("llama_spm")))
     assert death is None
     kinds = [message["type"] for message in messages]
@@ -69,7 +69,7 @@ def test_duplicate_token_text_aborts_llama_cpp_and_only_the_worker(tmp_path: Pat
     assert "\n" not in death.reason
 
 
-def test_crash_becomes_a_row_and_the_sweep_goes_on(tmp_path: Path) -> None:
+def test_crash_becomes_a_row_and_the_sweep_continues(tmp_path: Path) -> None:
     bad = faults.duplicate_token_text(vocabulary_file("llama_spm"), tmp_path / "twice.gguf")
     good = tmp_path / "good.gguf"
     good.symlink_to(vocabulary_file("llama_spm"))
@@ -83,7 +83,7 @@ def test_crash_becomes_a_row_and_the_sweep_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", faults.REFUSED)
-def test_refused_file_is_a_message_and_no_death(tmp_path: Path, fault: str) -> None:
+def test_refused_file_is_a_message_and_not_a_death(tmp_path: Path, fault: str) -> None:
     name, make = faults.REFUSED[fault]
     death, messages = work(job(make(vocabulary_file(name), tmp_path / "faulty.gguf")))
     assert death is None
@@ -111,7 +111,7 @@ def test_silent_damage_loads_and_shows_in_the_rows(tmp_path: Path) -> None:
 # --- silence --------------------------------------------------------------------------------------
 
 
-def test_silent_worker_is_killed_and_said_to_hang(
+def test_silent_worker_is_killed_and_reported_as_hung(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pid = stub(monkeypatch, tmp_path, "echo started >&2; exec sleep 60")
@@ -126,7 +126,7 @@ def test_silent_worker_is_killed_and_said_to_hang(
     assert gone(pid)
 
 
-def test_time_limit_is_of_silence_not_of_the_whole(
+def test_time_limit_applies_to_silence_not_to_the_whole_job(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     script = 'for i in 1 2 3 4 5 6; do echo "{\\"type\\": \\"end\\"}"; sleep 0.3; done'
@@ -148,7 +148,7 @@ def test_worker_that_hangs_after_some_rows_keeps_them(
     assert gone(pid)
 
 
-def test_bytes_that_are_no_utf_8_do_not_end_the_watch(
+def test_invalid_utf_8_does_not_end_supervision(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """If reading stopped at these bytes, the time limit would no longer be enforced."""
@@ -196,7 +196,7 @@ def test_how_it_died_and_its_last_words(
     assert gone(pid)
 
 
-def test_words_that_are_no_text_are_still_words(
+def test_last_words_that_are_not_text_are_still_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     stub(monkeypatch, tmp_path, "printf 'bad \\377 byte\\n' >&2; exit 1")
@@ -205,7 +205,9 @@ def test_words_that_are_no_text_are_still_words(
     assert "bad \ufffd byte" in death.reason
 
 
-def test_torn_last_line_is_no_message(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_incomplete_last_line_is_not_a_message(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     stub(
         monkeypatch, tmp_path, 'echo \'{"type": "hello"}\'; printf \'{"type": "ro\'; kill -KILL $$'
     )
@@ -223,7 +225,7 @@ def test_job_reaches_the_worker_whole(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert read_job(copy.read_text("utf-8")) == sent
 
 
-def test_nothing_is_left_of_a_worker_when_its_taker_fails(
+def test_nothing_is_left_of_a_worker_when_reading_its_messages_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pid = stub(monkeypatch, tmp_path, "echo x; exec sleep 60")
@@ -251,7 +253,7 @@ def test_no_process_thread_or_file_is_left(monkeypatch: pytest.MonkeyPatch, tmp_
     assert len(list(Path("/proc/self/fd").iterdir())) <= files
 
 
-def test_a_worker_that_crashes_takes_its_children_along(
+def test_children_of_a_crashed_worker_are_killed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A child that hangs in native code does not notice the end of its standard input."""
@@ -291,7 +293,7 @@ if "runs.worker" in sys.orig_argv:
 """
 
 
-def test_garbage_on_standard_output_does_not_become_rows_nor_ends_the_run(tmp_path: Path) -> None:
+def test_garbage_on_standard_output_is_ignored(tmp_path: Path) -> None:
     """Code that runs at start-up (a .pth file, sitecustomize) prints before `Channel` exists."""
     (tmp_path / "sitecustomize.py").write_text(NOISE, "utf-8")
     env = {"PYTHONPATH": os.fspath(tmp_path)}

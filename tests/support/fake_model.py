@@ -114,14 +114,14 @@ def told_by(
     *,
     fast: bool = False,
     threads: int = 1,
-    never_alone: bool = False,
+    min_two_rows: bool = False,
 ) -> dict[str, Transcript]:
     scheduler = Scheduler(
         context,  # type: ignore[arg-type]
         n_seq=n_seq,
         n_mask_threads=threads,
         fast_forward=fast,
-        never_alone=never_alone,
+        min_two_rows=min_two_rows,
     )
     out = [(one.key, one.transcript()) for one in scheduler.run(cells)]
     assert len({key for key, _ in out}) == len(out) == len(cells), "each cell comes out once"

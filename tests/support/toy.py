@@ -24,7 +24,7 @@ from pipeline.engines.table import TokenTable
 from pipeline.generation.cell import Cell
 from pipeline.generation.judge_transcript import evaluate
 from pipeline.generation.judgement import Judged
-from pipeline.generation.sampling import Wish, choose
+from pipeline.generation.sampling import Choice, choose
 from pipeline.generation.settings import Sampling
 from pipeline.grammars.case import Case, Grammar
 from pipeline.grammars.checkers import Check, Json, Literal, Pattern
@@ -227,8 +227,8 @@ def advance(cell: Cell, logits: np.ndarray) -> int | None:
     if cell.end is not None:
         return None
     if token is None:
-        wish = Wish(0, None if cell.view is None else cell.view.allowed, "")
-        [token] = choose(logits[None], [wish], Sampling())
+        choice = Choice(0, None if cell.view is None else cell.view.allowed, "")
+        [token] = choose(logits[None], [choice], Sampling())
     cell.accept(token)
     return token
 

@@ -110,7 +110,7 @@ def _close(
         "commit": provenance.commit(),
         "missing": found.missing,
         "settings": {key: _settings(found, key) for key in ("engine", "grammar", "sampling")},
-        "sources": _each_once(_without_paths(job) for job in begun),
+        "sources": _without_duplicates(_without_paths(job) for job in begun),
         "volatile": {
             "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             "host": platform.node(),
@@ -154,7 +154,7 @@ def _without_paths(job: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _each_once(sources: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_duplicates(sources: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The sources without duplicates; shards of one job have equal sources."""
     return list({json.dumps(source): source for source in sources}.values())
 

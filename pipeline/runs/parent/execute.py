@@ -30,7 +30,7 @@ from .journal import Group, group_path
 from .placeholders import Fate
 from .settings import Settings
 
-_begun: set[Path] = set()
+_started_groups: set[Path] = set()
 """Groups that this process has started."""
 
 
@@ -64,18 +64,18 @@ def execute(
     job = plan.shard(plan.job(settings, chosen), chosen, count, index)
     claim(settings.folder, command)
     path = group_path(settings.folder, job, index, count)
-    if path in _begun:
+    if path in _started_groups:
         raise ConfigError(
             f"two jobs of this run have the model {job.model} and the tokenizer {job.tokenizer}; "
             "give the files different names."
         )
-    _begun.add(path)
+    _started_groups.add(path)
     with journal.locked(path) as mine:
         if not mine:
             raise ConfigError(f"{path} is being written by another process. Wait until that ends.")
         group, identity = Group(path), _identity(settings, job, chosen.hashes)
         todo = _Todo(group, job, identity, name)
-        return _bring_to_end(todo, settings, deadline, keep_refused)
+        return _finish_group(todo, settings, deadline, keep_refused)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class _Todo:
         self.group.begin(job, self.identity, self.name)
 
 
-def _bring_to_end(
+def _finish_group(
     todo: _Todo, settings: Settings, deadline: float | None, keep_refused: bool
 ) -> Outcome:
     """Do the unfinished units of a group and close it."""

@@ -124,7 +124,7 @@ class Group:
                     good = at
                 match message:
                     case {"type": "job", "job": job, "identity": identity}:
-                        _same_release(self.path, message)
+                        _check_release(self.path, message)
                         self.jobs.append(job)
                         self.identity, self.name = identity, message.get("name", "")
                     case {"type": "hello"}:
@@ -146,7 +146,7 @@ class Group:
             os.truncate(self.path, good)
 
 
-def _same_release(path: Path, message: dict[str, Any]) -> None:
+def _check_release(path: Path, message: dict[str, Any]) -> None:
     """Raise ResultsError for a journal of another version of the protocol or of the tables."""
     if (version := message["job"].get("protocol", 0)) != VERSION:
         raise ResultsError(

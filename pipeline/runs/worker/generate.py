@@ -30,8 +30,8 @@ def run(session: Session, tables: Tables, judge: Judge) -> None:
     inputs = _inputs(session, tables, judge, watcher)
     with target.opened(inputs, requests) as generation:
         cells = _Cells(session, tables, watcher, generation)
-        wanted = session.wanted
-        missing = (one for one in requests if one.unit in wanted or _is_sentinel(one, session))
+        pending = session.pending
+        missing = (one for one in requests if one.unit in pending or _is_sentinel(one, session))
         able = [request for request in missing if not cells.send_without_generating(request)]
         apart = session.job.plan.apart and target.shows_tables
         for some in [[request] for request in able] if apart else [able]:

@@ -80,7 +80,7 @@ def _tasks(session: Session) -> Iterator[_Task]:
         items = {item.id: item for item in found}
         for name in collection.ids:
             units = {b: ("replay", b, collection.name, name) for b in session.job.plan.builders}
-            builders = [builder for builder, unit in units.items() if unit in session.wanted]
+            builders = [builder for builder, unit in units.items() if unit in session.pending]
             if builders and name in items:
                 yield _Task(collection, items[name], builders)
 

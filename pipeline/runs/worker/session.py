@@ -76,13 +76,13 @@ class Session:
         return 1 if self.file.stat().st_size < _SMALL_FILE else os.cpu_count() or 1
 
     @cached_property
-    def wanted(self) -> set[Unit]:
+    def pending(self) -> set[Unit]:
         """The units that this job must still do."""
         return units.pending(self.job)
 
     def start_if_pending(self, *unit: str) -> bool:
         """Announce a unit as started. Returns False if it is done or belongs to another shard."""
-        missing = unit in self.wanted
+        missing = unit in self.pending
         if missing:
             self.channel.started(*unit)
         return missing

@@ -28,7 +28,7 @@ class Survival:
     _known: dict[bytes, bool] = field(default_factory=dict[bytes, bool])
 
     def __call__(self, data: bytes) -> bool:
-        """Whether `llama_tokenize` of these bytes returns at all."""
+        """Whether `llama_tokenize` of these bytes returns, instead of crashing."""
         if not self.tried(data):
             self._known[data] = survives(self.file, data)
         return self._known.get(data, True)

@@ -153,7 +153,7 @@ class Detector:
             table = builder.build(material)
             self.session.engine = cast(Llguidance, engine)
             self.session.job = self.session.job.planned(builders=(builder.name,))
-            self.session.__dict__.pop("wanted", None)  # of the builder before
+            self.session.__dict__.pop("pending", None)  # of the builder before
             self.session.channel = cast(Channel, collector := _Collector())
             token_tables.run(self.session, Tables({builder.name: table}), self.judge)
             for suite in AUDITS:

@@ -45,6 +45,9 @@ class Cause(StrEnum):
     VOCABULARY = "vocabulary"
     """The file is wrong, or none of its tokens can continue the text."""
     GRAMMAR = "grammar"
+    CHECKER = "checker"
+    """The independent checker is wrong: it accepts more or less than the grammar, or disagrees with
+    the label of the text."""
     ENGINE = "engine"
     RUNTIME = "runtime"
     """The process or server that runs the model."""
@@ -348,6 +351,19 @@ class Origin(StrEnum):
     """The only token that the grammar and the builder's tokenization allow."""
     UNCONSTRAINED = "unconstrained"
     """The likeliest of all tokens, because the constraint was already lost."""
+
+
+class Standing(StrEnum):
+    """What a run says about a builder on a vocabulary (and a target, and axes), worst first."""
+
+    UNSAFE = "unsafe"
+    """A fault was found."""
+    LIMITED = "limited"
+    """Faults were found, and each needs a circumstance that the grammar itself brings."""
+    UNPROVED = "unproved"
+    """No fault was found, but a requested check did not come to a result."""
+    SAFE = "safe"
+    """No fault was found, and every requested check came to a result."""
 
 
 class Change(StrEnum):

@@ -41,6 +41,20 @@ _PROOF: dict[str, pl.DataType] = {
 first wrong id, the suite file, and the command that reproduces the fault."""
 
 SCHEMAS: dict[str, dict[str, pl.DataType]] = {
+    "standings": {
+        "tokenizer": _S,
+        "builder": _S,
+        "target": _S,
+        "axes": _S,
+        "standing": _S,
+        "reasons": _TEXTS,
+        "n_grammars": _I,
+        "n_states": _I,
+        "n_walks": _I,
+        "n_strings": _I,
+        "n_probes": _I,
+        "n_cells": _I,
+    },
     "cells": {
         "target": _S,
         "model": _S,
@@ -339,6 +353,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
 }
 
 SORT_KEYS: dict[str, list[str]] = {
+    "standings": ["tokenizer", "builder", "target", "axes"],
     "cells": ["cell_key", "repeat"],
     "steps": ["cell_key", "repeat", "step"],
     "tokenizers": ["tokenizer", "builder"],

@@ -16,6 +16,7 @@ from ...model.verdicts import (
     Origin,
     SpecialVerdict,
     Split,
+    Standing,
     Status,
     Strategy,
     Tokenization,
@@ -26,6 +27,7 @@ from ...model.verdicts import (
 )
 
 _TYPES: dict[tuple[str, str], tuple[type[StrEnum], ...]] = {
+    ("standings", "standing"): (Standing,),
     ("cells", "verdict"): (Verdict,),
     ("cells", "cause"): (Cause,),
     ("cells", "ended"): (End,),

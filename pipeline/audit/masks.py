@@ -66,7 +66,7 @@ class MaskJudge:
     vocabulary: Vocabulary
     oracle: TokenOracle
     budget: float
-    """Seconds of oracle time; after that, states are `no_oracle` with this reason."""
+    """Seconds of oracle time; after that, states are `over_budget`."""
     spent: float = 0.0
     _legal: dict[tuple[Language, bytes], tuple[npt.NDArray[np.uint8], bool] | None] = field(
         default_factory=dict[tuple[Language, bytes], tuple[npt.NDArray[np.uint8], bool] | None]
@@ -116,7 +116,7 @@ class MaskJudge:
             return Finding(MaskVerdict.NO_ORACLE, reason=grammar.no_oracle)
         if self.spent > self.budget:
             spent = f"the oracle's budget of {self.budget:g} s is spent"
-            return Finding(MaskVerdict.NO_ORACLE, reason=spent)
+            return Finding(MaskVerdict.OVER_BUDGET, reason=spent)
         truth = self.legal(grammar, prefix)
         n_tokens = self.vocabulary.n_tokens
         allowed = np.zeros(n_tokens, np.bool_)

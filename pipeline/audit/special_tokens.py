@@ -43,7 +43,8 @@ def rows(
     in_string = _bits(_after_quote(vocabulary, table, engine), vocabulary.n_tokens)
     in_text = _bits(_first_mask(table, engine, _FREE_TEXT), vocabulary.n_tokens)
     empty = np.fromiter((not true for true in vocabulary.true_bytes), np.bool_)
-    odd: list[int] = np.flatnonzero((vocabulary.attrs & int(Attr.NORMAL) == 0) | empty).tolist()
+    plain = vocabulary.attrs & (int(Attr.NORMAL) | UNRENDERED) == int(Attr.NORMAL)
+    odd: list[int] = np.flatnonzero(~plain | empty).tolist()
     for token in odd:
         true, attr = vocabulary.true_bytes[token], int(vocabulary.attrs[token])
         allowed = bool(in_string[token]), bool(in_text[token])

@@ -179,7 +179,7 @@ def mask_rows(
             mask = matcher.mask()
             found = judge.judge(cached_grammar(probe.grammar), b"", matcher, mask, random.Random(0))
             error = matcher.error
-        judged = found.verdict is not MaskVerdict.NO_ORACLE
+        judged = found.verdict is not MaskVerdict.OVER_BUDGET
         ids = [] if mask is None else [int(i) for i in allowed_ids(mask, vocabulary.n_tokens)]
         bad = [token for token in ids if probe.bad(pieces[token])]
         yield {

@@ -22,7 +22,7 @@ class EngineSettings:
     """Which masks of a cell are judged against the byte oracle: off (none), first, every, or auto.
     auto means every for vocabularies of up to 65,536 tokens, and first for larger ones."""
     oracle_budget: float = 300.0
-    """Time limit for the oracle per job, in seconds; masks after it are `no_oracle`."""
+    """Time limit for the oracle per job, in seconds; masks after it are `over_budget`."""
     time_limit: float = setting(600.0, least=0.1)
     """Longest time without a message from a worker, in seconds; then it counts as hung."""
     case_limit: float = setting(120.0, least=0)

@@ -146,7 +146,9 @@ class MaskVerdict(StrEnum):
     """It allows the forced token and no other spelling, by design."""
     EXACT = "exact"
     NO_ORACLE = "no_oracle"
-    """The grammar cannot be judged over bytes, or the time budget is spent."""
+    """The grammar cannot be judged over bytes."""
+    OVER_BUDGET = "over_budget"
+    """The time for the oracle (`engine.oracle_budget`) was spent."""
     AFTER_DIVERGENCE = "after_divergence"
     """The true prefix is already illegal, so there is no state to judge."""
 

@@ -3,4 +3,4 @@
 Imports `model` and `system` only, so that it starts fast and loads no engine.
 """
 
-__all__ = ["compare", "report", "summary", "tables"]
+__all__ = ["compare", "report", "standing", "summary", "tables"]

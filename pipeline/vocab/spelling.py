@@ -43,9 +43,18 @@ class Spelling:
             place += size
         return out
 
-    def greedy(self, text: bytes) -> list[int]:
-        """The ids of `longest`. Raises KeyError if a byte has no token."""
-        return [self._ids[piece][0] for piece in self.longest(text)]
+    def can_spell(self, text: bytes) -> bool:
+        """Whether some sequence of tokens renders exactly this text."""
+        reached = {0}
+        for place in range(len(text)):
+            if place in reached:
+                sizes = range(1, self._room(text, place) + 1)
+                reached.update(place + n for n in sizes if text[place : place + n] in self._ids)
+        return len(text) in reached
+
+    def known(self, text: bytes) -> list[int]:
+        """The ids of `longest`, without the bytes that have no token."""
+        return [self._ids[piece][0] for piece in self.longest(text) if piece in self._ids]
 
     def spellings(self, text: bytes, rng: random.Random) -> Iterator[tuple[Split, list[int]]]:
         """(name, ids) of each possible split: the longest, and two random ones.

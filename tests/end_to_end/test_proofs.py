@@ -201,7 +201,7 @@ def test_engine_oracle_says_which_masks_of_generation_are_judged(
 def test_a_spent_budget_is_said_in_the_row(tmp_path: Path) -> None:
     done = pipeline(tmp_path, "audit", "engine.oracle_budget=0", "builder=fixed", "audit.walks=3")
     states = done.table("states")
-    late = states.filter(verdict="no_oracle")
+    late = states.filter(verdict="over_budget")
     assert late.height
     assert all("budget" in reason for reason in late["reason"])
 

@@ -114,6 +114,7 @@ def test_causes_are_the_written_set() -> None:
         "special",
         "vocabulary",
         "grammar",
+        "checker",
         "engine",
         "runtime",
         "builder",

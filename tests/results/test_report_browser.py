@@ -255,12 +255,13 @@ def test_a_cell_shows_the_token_at_fault(real: Path, watch: Watched) -> None:
 def test_the_command_can_be_copied(real: Path, browser: Browser) -> None:
     context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     watch = watched(context)
-    tab = watch.open(real / "index.html")
+    page = min((real / "cells").iterdir())
+    tab = watch.open(page)
     tab.get_by_role("button", name="Copy the command").last.click()
     expect(tab.get_by_text("Copied")).to_be_visible()
-    assert (
-        tab.evaluate("navigator.clipboard.readText()") == "python -m pipeline baseline save run=run"
-    )
+    copied = tab.evaluate("navigator.clipboard.readText()")
+    assert copied.startswith("python -m pipeline run")
+    assert copied in tab.content()
     context.close()
     assert watch.faults == []
 

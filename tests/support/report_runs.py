@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.__main__ import main
 from pipeline.results.compare.side import KEY
+from pipeline.results.standing import stored
 from pipeline.results.tables import parquet, schemas
 
 Row = dict[str, Any]
@@ -203,7 +204,7 @@ def field(results: Path) -> None:
 
 
 def made(folder: Path, rows: Mapping[str, Iterable[Row]], **manifest: Any) -> Path:
-    """Write a finished run with these tables; the others are empty."""
+    """Write a finished run with these tables and its standings; the others are empty."""
     folder.mkdir(parents=True)
     counts: dict[str, int] = {}
     for table in schemas.SCHEMAS:
@@ -217,6 +218,7 @@ def made(folder: Path, rows: Mapping[str, Iterable[Row]], **manifest: Any) -> Pa
         "versions": VERSIONS,
         "volatile": {"finished": "2026-11-30T12:00:00+00:00"},
     }
+    counts["standings"] = stored.write(folder, record | manifest)
     (folder / "manifest.json").write_text(json.dumps(record | manifest))
     return folder
 

@@ -27,7 +27,7 @@ class Exact:
     """Bytes by `llama_token_to_piece`, tokens by a byte-exact encoder if there is one."""
 
     name = "exact"
-    version = 1
+    version = 2
 
     def build(self, material: Material) -> TokenTable:
         """See the module."""
@@ -50,7 +50,10 @@ def _tokenization(material: Material) -> tuple[Tokenize | None, str, str]:
 
 
 def _checked(material: Material) -> Tokenize:
-    """`llama_tokenize` with specials as text; greedy for text that it does not reproduce."""
+    """`llama_tokenize` with specials as text; greedy for text that it does not reproduce.
+
+    Bytes that no token spells are left out: no sequence of ids could render them.
+    """
     vocabulary, spelling = material.vocabulary, Spelling(material.vocabulary)
 
     def tokenize(data: bytes) -> list[int]:
@@ -58,6 +61,6 @@ def _checked(material: Material) -> Tokenize:
             ids = material.vocab.tokenize(data, add_special=False, parse_special=False)
             if b"".join(vocabulary.rendered[token] for token in ids) == data:
                 return ids
-        return spelling.greedy(data)
+        return spelling.known(data)
 
     return tokenize

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from ...model.verdicts import Cause, Status, Verdict
+from ...model.verdicts import Cause, Standing, Status, Verdict
 from ...system.text import visible
+from ..compare.comparison import Comparison
+from ..compare.formats import words as formats
+from ..compare.pairing import WORSE
+from ..standing import words
 from ..summary.console import by_builder
 from . import replay
 from .run_view import RunView
 from .verdict_looks import Group, look
 
-_NAMED = 2
-"""Number of failing builders that the headline names."""
+_NAMED = 3
+"""Number of worse findings of each kind that the first page names."""
 
 _TOLD = (
     Verdict.TRUNCATED,
@@ -35,52 +39,21 @@ class Step:
     href: str = ""
 
 
-def headline(run: RunView) -> str:
-    """The result of the run in one sentence."""
-    cells, tokenizers = run.cells, run.table("tokenizers")
-    if not cells.height and (walks := replay.result_sentence(run.table("replay"))):
-        return f"Replay: {walks}"
-    if not cells.height:
-        if tokenizers.height:
-            return _audit_alone(tokenizers)
-        field = run.table("field")
-        return _field(field) if field.height else "There is nothing to show yet."
-    right = cells.filter(verdict=Verdict.OK).height
-    so_far = "" if run.manifest else "So far: "
-    if right == cells.height:
-        cells_obey = "the one cell obeys its" if right == 1 else f"all {right:,} cells obey their"
-        sentence = f"{so_far}{cells_obey} grammar, to the byte."
-        return sentence[0].upper() + sentence[1:]
-    good: dict[int, list[str]] = {}
-    bad: list[tuple[int, int, str]] = []
-    for builder in by_builder(cells):
-        mine = cells.filter(builder=builder)
-        wrong = mine.filter(pl.col("verdict") != Verdict.OK).height
-        if wrong:
-            bad.append((wrong, mine.height, visible(builder, 60)))
-        else:
-            good.setdefault(mine.height, []).append(visible(builder, 60))
-    bad.sort(key=lambda item: -item[0] / item[1])
-    told = [f"{name} fails {wrong:,} of {n:,} cells" for wrong, n, name in bad]
-    if len(bad) > _NAMED:
-        wrong, n, name = bad[0]
-        told = [f"{len(bad)} builders fail, {name} worst with {wrong:,} of {n:,} cells"]
-    told += [
-        f"{_joined(names)} {'passes' if len(names) == 1 else 'pass'} all {n:,}"
-        for n, names in good.items()
-    ]
-    return f"{so_far}{'; '.join(told)}."
+def headline(run: RunView, comparison: Comparison | None) -> str:
+    """The result in one sentence: of the comparison if there is one, else of the run."""
+    if comparison is not None:
+        return formats.verdict(comparison, "regression")
+    return of_run(run) or "There is nothing to show yet."
 
 
-def _audit_alone(tokenizers: pl.DataFrame) -> str:
-    wrong = tokenizers.filter(pl.col("n_wrong") > 0)
-    ok = tokenizers.filter(status=Status.OK)
-    if not wrong.height:
-        return f"{ok.height} of {tokenizers.height} token tables were built; none has wrong bytes."
-    return (
-        f"{wrong.height} of {tokenizers.height} token tables have tokens with wrong bytes: "
-        f"{int(wrong['n_wrong'].sum()):,} in all. Nothing was generated."
-    )
+def of_run(run: RunView) -> str:
+    """The standings of the run in one sentence; empty if there is nothing."""
+    if told := words.headline(run.standings):
+        return visible(told, 600)
+    if run.unreadable:
+        return f"No builder can be judged: {next(iter(run.unreadable.values()))}"
+    field = run.table("field")
+    return _field(field) if field.height else ""
 
 
 def _field(field: pl.DataFrame) -> str:
@@ -93,30 +66,35 @@ def _field(field: pl.DataFrame) -> str:
     )
 
 
-def detail(run: RunView) -> str:
-    """The second sentence: how cells fail, and how many token-table entries are wrong."""
-    cells, parts = run.cells, list[str]()
+def details(run: RunView, comparison: Comparison | None) -> list[str]:
+    """The sentences under the headline: what is worse, or the run itself."""
+    told: list[str] = []
+    if comparison is not None:
+        told += [f"Worse: {finding.line}." for finding in formats.worse(comparison)[:_NAMED]]
+        for change in WORSE:
+            rows = formats.listed(comparison, change).head(_NAMED).iter_rows(named=True)
+            told += [
+                f"{change.value.replace('_', ' ').capitalize()}: "
+                f"{formats.place(row, comparison)}: {formats.flip(row)}."
+                for row in rows
+            ]
+        told.append(formats.sentence(comparison))
+        told.append(of_run(run))
+    cells = run.cells
     counts = dict(cells["verdict"].value_counts().iter_rows())
-    silent = counts.get(Verdict.SILENT_CORRUPTION, 0)
-    lost = counts.get(Verdict.UNENFORCED, 0)
-    if silent:
-        parts.append(f"{silent:,} times the output broke the grammar and nothing was reported")
-    if lost:
-        parts.append(f"{lost:,} times the constraint was lost and generation went on without it")
-    wrong = run.table("tokenizers").filter(pl.col("n_wrong") > 0)
-    if wrong.height:
-        worst = max(wrong.iter_rows(named=True), key=lambda row: (row["n_wrong"], row["builder"]))
-        who, of = (visible(worst[name], 60) for name in ("builder", "tokenizer"))
-        parts.append(
-            f"{who} has wrong bytes for {worst['n_wrong']:,} of the {worst['n_tokens']:,} tokens "
-            f"of {of}"
-        )
-    text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}." if text else ""
+    if silent := counts.get(Verdict.SILENT_CORRUPTION, 0):
+        times = "Once" if silent == 1 else f"{silent:,} times"
+        told.append(f"{times} the output broke the grammar and nothing was reported.")
+    if lost := counts.get(Verdict.UNENFORCED, 0):
+        times = "Once" if lost == 1 else f"{lost:,} times"
+        told.append(f"{times} the constraint was lost and generation went on without it.")
+    return [visible(text, 600) for text in told if text]
 
 
-def next_steps(run: RunView, compared: bool) -> Iterator[Step]:
+def next_steps(run: RunView, comparison: Comparison | None) -> Iterator[Step]:
     """What to do next, the most urgent first."""
+    if comparison is not None and comparison.n_worse + comparison.n_tables_worse:
+        yield Step("Look at everything that is worse.", href="changes.html")
     cells = run.cells
     if not run.name:
         yield Step(
@@ -161,7 +139,7 @@ def next_steps(run: RunView, compared: bool) -> Iterator[Step]:
         if n := cells.filter(verdict=verdict).height:
             cells_are = "1 cell is" if n == 1 else f"{n:,} cells are"
             yield Step(f"{cells_are} {verdict.replace('_', ' ')}. {look(verdict).advice}")
-    yield from _further(run, cells, compared)
+    yield from _further(run, cells, comparison)
 
 
 def _released_and_wrong(run: RunView) -> int:
@@ -169,22 +147,23 @@ def _released_and_wrong(run: RunView) -> int:
     return run.table("field").filter(released).height
 
 
-def _further(run: RunView, cells: pl.DataFrame, compared: bool) -> Iterator[Step]:
+def _further(run: RunView, cells: pl.DataFrame, comparison: Comparison | None) -> Iterator[Step]:
     builders = by_builder(cells) if cells.height else []
-    if len(builders) > 1 and not compared:
+    if len(builders) > 1 and comparison is None:
         yield Step(
             "Compare two builders, cell by cell.",
             f"python -m pipeline report run={run.name} before.builder={builders[0]} "
             f"after.builder={builders[1]}",
         )
-    if run.manifest and cells.height:
+    worse = comparison is not None and comparison.n_worse + comparison.n_tables_worse
+    if run.manifest and cells.height and not worse:
+        faulty = [Standing.UNSAFE.value, Standing.LIMITED.value]
+        kept = run.standings.filter(pl.col("standing").is_in(faulty)).height
+        this_run = "this run with its known faults" if kept else "this run"
         yield Step(
-            "Save these verdicts as the baseline for later runs.",
+            f"Save {this_run} as the baseline: later runs are then compared with it.",
             f"python -m pipeline baseline save run={run.name}",
         )
-    elif run.manifest and run.table("tokenizers").height:
+    made = run.table("tokenizers").filter(status=Status.OK)
+    if run.manifest and made.height and not cells.height and not run.unreadable:
         yield Step("Generate with these token tables, too.", "python -m pipeline run")
-
-
-def _joined(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

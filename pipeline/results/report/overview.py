@@ -7,8 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from ...model.verdicts import Verdict
+from ...model.verdicts import Standing, Verdict
 from ...system.text import visible
+from ..compare.comparison import Comparison
+from ..standing import words
 from ..summary import audit, console
 from ..summary import replay as summary_replay
 from ..summary.replay import REPLAY
@@ -17,10 +19,12 @@ from .run_view import RunView
 from .sections import ReportData, register
 from .site import Page
 from .transcripts import Transcripts, name_of
-from .verdict_looks import look, worst_first
+from .verdict_looks import SYMBOLS, Group, look, worst_first
 
 _CULPRITS = 8
 _REASONS = 6
+_STANDINGS = 60
+"""Most standings on the page; the worst come first."""
 
 
 @register
@@ -31,10 +35,10 @@ class Overview:
 
     def pages(self, data: ReportData) -> Iterator[Page]:
         """See the module."""
-        yield _page(data.run, data.transcripts, compared=data.comparison is not None)
+        yield _page(data.run, data.transcripts, data.comparison)
 
 
-def _page(run: RunView, made: Transcripts, compared: bool) -> Page:
+def _page(run: RunView, made: Transcripts, comparison: Comparison | None) -> Page:
     """`index.html`."""
     cells = run.cells
     return Page(
@@ -42,9 +46,11 @@ def _page(run: RunView, made: Transcripts, compared: bool) -> Page:
         template="index.html",
         title="Overview",
         values={
-            "headline": headline.headline(run),
-            "detail": headline.detail(run),
-            "steps": list(headline.next_steps(run, compared)),
+            "headline": headline.headline(run, comparison),
+            "details": headline.details(run, comparison),
+            "standings": list(_standings(run)),
+            "steps": list(headline.next_steps(run, comparison)),
+            "no_cells": run.unreadable.get("cells", "There are no cells, so no token is at fault."),
             "bars": [_bar(cells, builder) for builder in console.by_builder(cells)],
             "culprits": _culprits(run, made),
             "worst": _worst(cells, made),
@@ -52,6 +58,31 @@ def _page(run: RunView, made: Transcripts, compared: bool) -> Page:
             "facts": _facts(run),
         },
     )
+
+
+def _standings(run: RunView) -> Iterator[dict[str, Any]]:
+    """The standing of each builder, worst first, with its reasons and bounds."""
+    for row in words.worst_first(run.standings)[:_STANDINGS]:
+        *reasons, judged = row["reasons"]
+        yield {
+            "name": visible(words.name(row), 160),
+            "standing": row["standing"],
+            "group": _GROUPS[Standing(row["standing"])],
+            "symbol": SYMBOLS[_GROUPS[Standing(row["standing"])]],
+            "meaning": words.MEANING[Standing(row["standing"])],
+            "reasons": [visible(reason, 400) for reason in reasons[:_REASONS]],
+            "left_out": max(0, len(reasons) - _REASONS),
+            "judged": judged,
+        }
+
+
+_GROUPS = {
+    Standing.UNSAFE: Group.BROKEN,
+    Standing.LIMITED: Group.HELD,
+    Standing.UNPROVED: Group.DOUBT,
+    Standing.SAFE: Group.OK,
+}
+"""The colour and shape of each standing."""
 
 
 def _bar(cells: pl.DataFrame, builder: str) -> dict[str, Any]:
@@ -130,21 +161,31 @@ def _grids(run: RunView) -> list[dict[str, Any]]:
             console.GENERATION,
             console.NOTE,
             console.section8(cells) if cells.height else [],
-            "This run generated nothing: it has no cells.",
+            run.unreadable.get("cells", "This run generated nothing: it has no cells."),
         ),
         _grid(
             audit.TOKEN_TABLES,
             "wrong: the builder's bytes differ from those that llama.cpp emits",
-            audit.token_table_rows(tokenizers, run.table("masks")) if tokenizers.height else [],
-            "This run has no token tables: a server does not show its table, or the stage audit "
-            "was left out.",
+            audit.token_table_rows(
+                tokenizers, *(run.table(name) for name in ("masks", "exactness", "strings"))
+            )
+            if tokenizers.height
+            else [],
+            run.unreadable.get(
+                "tokenizers",
+                "This run has no token tables: a server does not show its table, or the stage "
+                "audit was left out.",
+            ),
         ),
         _grid(
             audit.MASKS,
             "every mask is compared with the tokens that are legal by their true bytes",
             audit.mask_rows(states, run.table("walks")) if states.height else [],
-            "No mask of this run was judged: a server does not show its masks, or engine.oracle "
-            "or audit.walks was off.",
+            run.unreadable.get(
+                "states",
+                "No mask of this run was judged: a server does not show its masks, or "
+                "engine.oracle or audit.walks was off.",
+            ),
         ),
     ]
     return [*always[:1], *extra, *always[1:]]

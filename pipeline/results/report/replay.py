@@ -45,7 +45,7 @@ def _page(run: RunView) -> Page:
         needs=(TABLE,),
         script="replay",
         values={
-            "lead": result_sentence(replay),
+            "lead": _result_sentence(replay),
             "grid": [[visible(cell, 300) for cell in row] for row in grid],
             "share": share(run.manifest) if run.manifest_part("volatile", "replay_cpu_ns") else "",
             "culprits": list(_culprits(replay)),
@@ -55,7 +55,7 @@ def _page(run: RunView) -> Page:
     )
 
 
-def result_sentence(replay: pl.DataFrame) -> str:
+def _result_sentence(replay: pl.DataFrame) -> str:
     """The result of the walks in one sentence; empty if there were none."""
     walked = replay.filter(pl.col("split").is_not_null())
     said: list[str] = []

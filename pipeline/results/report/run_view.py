@@ -19,6 +19,7 @@ import polars as pl
 from ...model.errors import CompareError, ConfigError, TablesError
 from ...model.verdicts import Verdict
 from ...system.text import visible
+from ..standing import stored
 from ..tables import parquet, run_folder, schemas
 
 REPEAT = "repeat"
@@ -37,6 +38,8 @@ class RunView:
     """The manifest; empty if the run has none."""
     notes: list[str] = field(default_factory=list[str])
     """What is missing, for every page."""
+    unreadable: dict[str, str] = field(default_factory=dict[str, str])
+    """Tables that cannot be read, with the reason."""
     _read: dict[str, pl.DataFrame] = field(default_factory=dict[str, pl.DataFrame])
 
     def table(self, name: str) -> pl.DataFrame:
@@ -56,7 +59,8 @@ class RunView:
         try:
             found = parquet.read(self.folder, name)
         except TablesError as error:
-            self.notes.append(visible(str(error).replace(f"{self.folder}/", ""), 400))
+            self.unreadable[name] = visible(str(error).replace(f"{self.folder}/", ""), 400)
+            self.notes.append(self.unreadable[name])
             return pl.DataFrame(schema=schemas.SCHEMAS[name])
         if self.manifest and found.height != rows[name]:
             self.notes.append(
@@ -71,6 +75,13 @@ class RunView:
         for key in keys:
             found = found.get(key) or {}
         return found
+
+    @cached_property
+    def standings(self) -> pl.DataFrame:
+        """The standing of each builder, from the tables as they are now."""
+        if self.folder is None:
+            return pl.DataFrame(schema=schemas.SCHEMAS["standings"])
+        return stored.of(self.folder, self.manifest)
 
     @cached_property
     def cells(self) -> pl.DataFrame:

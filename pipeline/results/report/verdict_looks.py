@@ -22,7 +22,7 @@ class Group(StrEnum):
     OK = "ok"
 
 
-_SYMBOLS = {
+SYMBOLS = {
     Group.BROKEN: "✕",
     Group.DIED: "▲",
     Group.HELD: "■",
@@ -51,7 +51,7 @@ class Look:
     @property
     def symbol(self) -> str:
         """The shape of its group."""
-        return _SYMBOLS[self.group]
+        return SYMBOLS[self.group]
 
     @property
     def badness(self) -> int:

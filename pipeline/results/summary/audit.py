@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
-from ...model.verdicts import Agreement, MaskVerdict, Status, TokenizeMode
+from ...model.verdicts import Agreement, InstanceVerdict, MaskVerdict, Status, Tokenization
 
 TOKEN_TABLES = "Token tables against true bytes"
 MASKS = "Masks against the byte oracle"
 ENGINE_MASKS = "Engines' own masks"
 
-_SAFE = {
-    (0, TokenizeMode.EXACT): "safe: bytes and tokens are exact",
-    (0, TokenizeMode.GREEDY): "safe: bytes are exact; tokenized greedily, so nothing is forced",
-    (0, TokenizeMode.INEXACT): "NOT SAFE: forced text is tokenized to other bytes",
-}
-
-_UNJUDGED = (MaskVerdict.NO_ORACLE.value, MaskVerdict.AFTER_DIVERGENCE.value)
+_UNJUDGED = (
+    *(MaskVerdict.NO_ORACLE.value, MaskVerdict.OVER_BUDGET.value),
+    MaskVerdict.AFTER_DIVERGENCE.value,
+)
 _RIGHT = (MaskVerdict.EXACT.value, MaskVerdict.INCOMPLETE_FORCED.value)
 
 
-def token_table_rows(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list[str]]:
-    """Wrong tokens, bad tokens of the first masks, and the result, as in sections 4.3 and 4.4 of
-    the founding document.
+def token_table_rows(
+    tokenizers: pl.DataFrame, masks: pl.DataFrame, exactness: pl.DataFrame, strings: pl.DataFrame
+) -> list[list[str]]:
+    """Wrong tokens and bad tokens of the first masks, as in sections 4.3 and 4.4 of the founding
+    document; tokenized texts and given strings that are not right.
 
     Rows of text; the first row is the header.
     """
@@ -33,9 +30,12 @@ def token_table_rows(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list
         for row in masks.iter_rows(named=True)
     }
     head = ["tokenizer", "type", "builder", "wrong tokens", "lost space", "bad no_space"]
-    rows = [[*head, "bad hello_world", "tokenize", "in words"]]
+    rows = [[*head, "bad hello_world", "tokenize", "texts tokenized wrongly", "wrong strings"]]
+    rightly = [Tokenization.EXACT.value, Tokenization.NON_CANONICAL.value]
     for row in tokenizers.iter_rows(named=True):
         key = (row["tokenizer"], row["builder"])
+        whose = {"tokenizer": row["tokenizer"], "builder": row["builder"]}
+        texts, given = exactness.filter(**whose), strings.filter(**whose)
         rows.append(
             [
                 row["tokenizer"],
@@ -46,7 +46,8 @@ def token_table_rows(tokenizers: pl.DataFrame, masks: pl.DataFrame) -> list[list
                 _figure(bad.get((*key, "no_space"))),
                 _figure(bad.get((*key, "hello_world"))),
                 row["tokenize"] or "-",
-                _in_words(row),
+                _part(texts.filter(~pl.col("verdict").is_in(rightly)), texts),
+                _part(given.filter(pl.col("verdict") != InstanceVerdict.OK), given),
             ]
         )
     return rows
@@ -122,16 +123,8 @@ def without_result(tables: dict[str, pl.DataFrame]) -> list[str]:
     return list(lines)
 
 
-def _in_words(row: dict[str, Any]) -> str:
-    if row["status"] != Status.OK:
-        return f"{row['status']}: {row['reason']}"
-    if row["n_wrong"]:
-        return f"NOT SAFE: {row['n_wrong']} tokens have wrong bytes"
-    if row["n_mark_wrong"]:
-        return f"NOT SAFE: {row['n_mark_wrong']} tokens are wrongly marked special or text"
-    if row["end_is_wrong"]:
-        return f"NOT SAFE: the runtime does not stop on the end id {row['claimed_end']}"
-    return _SAFE[0, row["tokenize"]] + (f" ({row['reason']})" if row["reason"] else "")
+def _part(some: pl.DataFrame, every: pl.DataFrame) -> str:
+    return f"{some.height}/{every.height}" if every.height else "-"
 
 
 def _figure(value: int | None) -> str:

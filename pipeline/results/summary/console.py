@@ -6,6 +6,7 @@ It is rendered from tables alone. Bytes of models are escaped before they reach 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import polars as pl
 from ...model.names import SENTINEL
 from ...model.verdicts import BADNESS, RunStatus, TokenizeMode, Verdict
 from ...system.text import visible
+from ..standing import stored
+from ..standing.words import lines as standing_lines
 from ..tables import parquet
 from . import replay as summary_replay
 from .audit import (
@@ -35,6 +38,7 @@ _FIRST = ("unfixed", "fixed", "exact")
 """Builders whose columns come first, in this order."""
 _TRUE_BYTES = ("fixed", "exact")
 """Builders that enter true bytes; the cost of greedy tokenization is measured between them."""
+_STANDINGS = "Standings: what this run proves about each builder"
 GENERATION = "Generation"
 GREEDY = "What greedy tokenization loses (cells right under both)"
 ENFORCEMENT = "Enforcement, apart from validity (the sentinel suite)"
@@ -53,7 +57,11 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
         )
         if manifest["missing"]:
             parts.append("\n  ".join(["Missing:", *manifest["missing"]]))
-    parts.append(_titled(TOKEN_TABLES, token_table_rows(tokenizers, parquet.read(run, "masks"))))
+    if standings := list(standing_lines(stored.read(run, manifest))):
+        parts.append("\n  ".join([_STANDINGS, *standings]))
+    read = partial(parquet.read, run)
+    tables = token_table_rows(tokenizers, read("masks"), read("exactness"), read("strings"))
+    parts.append(_titled(TOKEN_TABLES, tables))
     states, walks = parquet.read(run, "states"), parquet.read(run, "walks")
     parts.append(_titled(MASKS, mask_rows(states, walks)))
     replay = summary_replay.rows(parquet.read(run, "replay"), parquet.read(run, "replay_times"))

@@ -9,7 +9,23 @@ import polars as pl
 from ...model.verdicts import Cause, InstanceVerdict
 
 REPLAY = "Replay (times: medians over schemas)"
-_HEAD = ["tokenizer", "builder", "schemas", "walks", "right", "builder's faults", "engine's own"]
+_HEAD = [
+    *("tokenizer", "builder", "schemas", "walks", "right", "without a result"),
+    *("builder's faults", "engine's own"),
+]
+
+
+_NO_RESULT = [
+    verdict.value
+    for verdict in (
+        InstanceVerdict.UNREADABLE,
+        InstanceVerdict.LIMIT,
+        InstanceVerdict.TIMEOUT,
+        InstanceVerdict.CRASHED,
+        InstanceVerdict.BUILDER_REFUSED,
+        InstanceVerdict.LOAD_REFUSED,
+    )
+]
 
 
 def rows(replay: pl.DataFrame, times: pl.DataFrame) -> list[list[str]]:
@@ -26,6 +42,7 @@ def rows(replay: pl.DataFrame, times: pl.DataFrame) -> list[list[str]]:
                 f"{group['schema'].n_unique()}",
                 f"{walked.height}",
                 f"{walked.filter(verdict=InstanceVerdict.OK).height}",
+                _kinds(group.filter(pl.col("verdict").is_in(_NO_RESULT))),
                 _kinds(group.filter(cause=Cause.BUILDER)),
                 _kinds(group.filter(cause=Cause.ENGINE)),
                 *(_us(mine[column]) for column in ("first_mask_us", "mask_p50_us", "mask_p99_us")),

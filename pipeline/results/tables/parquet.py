@@ -44,10 +44,11 @@ _AT_ONCE = 50_000
 def merge(parts: Iterable[Path], out: Path) -> dict[str, int]:
     """Merge part files into the run's Parquet tables; returns the number of rows of each.
 
-    Every table is written, even an empty one, and replaced atomically. Raises TablesError for parts
+    Every table that workers send is written, even an empty one, and replaced atomically, and then
+    the table `field`. Raises TablesError for parts
     of another schema version, and OSError if a table cannot be written.
     """
-    sent = [table for table in schemas.SCHEMAS if table != "field"]
+    sent = [table for table in schemas.SCHEMAS if table not in schemas.DERIVED]
     rows: dict[str, list[dict[str, Any]]] = {table: [] for table in sent}
     frames: dict[str, list[pl.DataFrame]] = {table: [] for table in sent}
     for part in sorted(parts):

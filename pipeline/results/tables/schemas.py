@@ -176,6 +176,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "got": _Y,
         "verdict": _S,
         "class": _S,
+        "spellable": _B,
     },
     "specials": {
         "tokenizer": _S,
@@ -375,6 +376,9 @@ SORT_KEYS: dict[str, list[str]] = {
     "templates": ["tokenizer", "conversation", "reference"],
 }
 """Columns by which each table is sorted, so that the same run gives the same file."""
+
+DERIVED = ("field", "standings")
+"""Tables that are made from other tables of the run; workers do not send them."""
 
 REPEATABLE = tuple(table for table in SCHEMAS if table not in {"cells", "steps"})
 """Tables in which several jobs of a run may have equal rows (two models with one tokenizer)."""

@@ -17,6 +17,7 @@ from typing import Any
 from ...generation import targets
 from ...model.errors import ResultsError
 from ...model.verdicts import RunStatus
+from ...results.standing import stored
 from ...results.tables import parquet, schemas
 from ...system import files, provenance
 from . import journal
@@ -120,6 +121,7 @@ def _close(
             "replay_cpu_ns": {key: sum(said[key] for said in spent) for key in ("engine", "all")},
         },
     }
+    counts["standings"] = stored.write(folder, manifest)
     files.write_text(folder / "manifest.json", json.dumps(manifest, indent=2) + "\n")
     return manifest
 

@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from ...audit import round_trip, special_tokens, token_table
 from ...engines.builders import bridge
-from ...engines.table import Tokenize, TokenTable
+from ...engines.table import TokenTable
 from ...model.names import Row
 from ...model.verdicts import Status
 from ...system import provenance
@@ -59,12 +59,10 @@ def _known(session: Session, tables: Tables) -> tuple[list[bytes], Row]:
 def _exactness_rows(
     session: Session, judge: Judge, table: TokenTable, probes: list[bytes]
 ) -> Iterator[Row]:
-    tokenizer = session.engine.tokenizer(table)
-    tokenize: Tokenize = table.tokenize or tokenizer.tokenize
     survival = session.survival
     found = round_trip.measure(
         session.vocabulary,
-        tokenize,
+        session.engine.tokenizer(table).tokenize,
         judge.canonical.tokenize,
         survival if table.calls_llama else lambda _: True,
         [probe for probe in probes if survival.tried(probe)] if table.calls_llama else probes,
@@ -76,6 +74,7 @@ def _exactness_rows(
             "got": probed.got,
             "verdict": probed.verdict.value,
             "class": probed.what.value,
+            "spellable": judge.spelling.can_spell(probed.probe),
         }
 
 

@@ -98,7 +98,7 @@ const row = (cell, [number, token, attribute, shown, claimed, rendered, allowed,
   td(how ?? "–");
   const finding = page.element("td");
   if (oracle && oracle !== "exact") {
-    const bad = !["incomplete_forced", "no_oracle", "after_divergence"].includes(oracle);
+    const bad = !["incomplete_forced", "no_oracle", "over_budget", "after_divergence"].includes(oracle);
     const shape = page.element("span", { textContent: bad ? "✕" : "◆", ariaHidden: "true" });
     finding.append(page.element("span", { className: bad ? "v broken" : "note", title: why ?? "" }, shape, " ", page.words(oracle)));
     if (ids?.length && bad) finding.append(page.element("small", { textContent: `such as ${ids.slice(0, 4).join(", ")}` }));

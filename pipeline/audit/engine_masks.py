@@ -81,6 +81,11 @@ class Recorder:
         """See `Matcher.error`."""
         return self._matcher.error
 
+    @property
+    def raised(self) -> str | None:
+        """See `Matcher.raised`."""
+        return self._matcher.raised
+
     def mask(self) -> Mask | None:
         """See `Matcher.mask`."""
         self.masks.append(self._matcher.mask())

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ..engines.builders.bridge import PROBES
 from ..engines.table import Tokenize
+from ..model.errors import TokenizeRaised
 from ..model.verdicts import ByteChange, Tokenization
 from ..vocab.token_types import META_SPACE, UNRENDERED, Attr
 from ..vocab.vocabulary import Vocabulary
@@ -27,6 +28,8 @@ class ProbeResult:
     got: bytes
     verdict: Tokenization
     what: ByteChange
+    reason: str = ""
+    """Why there are no tokens, or none that count."""
 
 
 _TEXTS = (
@@ -65,7 +68,26 @@ _TEXTS = (
 )
 """Texts that tokenizers are known to change: prefixes, runs, punctuation, normal forms."""
 
+_TWICE = "the same text was tokenized to other ids the second time"
+_LONG = 3000
+"""Length of the long texts, in characters."""
+_SPECIALS = 256
+"""Most special tokens whose spellings are probed; of more, a sample is drawn."""
+
 _INVALID = (b"\xff", b"\xfe\xff", b"\x80", b"\xc3", b"\xf0\x9f", b"\xf0\x9f\x98", b"a\xe2\x96 b")
+_SCRIPTS = (
+    *range(0xA1, 0x180, 3),
+    *range(0x391, 0x460, 3),
+    *range(0x5D0, 0x660, 5),
+    *range(0x905, 0x940, 5),
+    *range(0xE01, 0xE30, 5),
+    *range(0x2010, 0x2040),
+    *range(0x3041, 0x30FF, 7),
+    *range(0x4E00, 0x9FA0, 400),
+    *range(0xAC00, 0xD7A0, 500),
+    *range(0x1F600, 0x1F640, 5),
+)
+"""Single characters of many scripts, as code points."""
 _RANDOM_ALPHABETS = (
     "abcdefghij ABC.,!?",
     "  \t\n ab",
@@ -78,20 +100,27 @@ def probes(vocabulary: Vocabulary, seed: int, n_random: int = 40) -> list[bytes]
     """All probes, without repetition.
 
     They are the three founding probes, texts that tokenizers are known to change, invalid UTF-8,
-    every single byte, the spellings of special tokens, and random texts and bytes (`seed`).
+    every single byte, single characters of many scripts, the spellings of special tokens (alone,
+    inside text, and before a space, a newline and a word), long texts, and random texts and bytes
+    (`seed`).
     """
     rng = random.Random(seed)
     specials = [
         text
         for text, attr in zip(vocabulary.texts, vocabulary.attrs.tolist(), strict=True)
-        if attr & (UNRENDERED | int(Attr.USER_DEFINED))
+        if attr & (UNRENDERED | int(Attr.USER_DEFINED)) and text
     ]
+    if len(specials) > _SPECIALS:
+        specials = rng.sample(specials, _SPECIALS)
     out = [*PROBES, *(text.encode() for text in _TEXTS), *_INVALID]
     out += [bytes([byte]) for byte in range(256)]
-    out += [part for text in specials[:8] for part in (text, b"a" + text + b" b")]
+    out += [chr(code).encode() for code in _SCRIPTS]
+    for text in specials:
+        out += [text, b"a" + text + b" b", text + b" ", text + b"\n", text + b"word"]
     for _ in range(n_random):
         alphabet = rng.choice(_RANDOM_ALPHABETS)
         out.append("".join(rng.choices(alphabet, k=rng.randint(1, 24))).encode())
+    out += ["".join(rng.choices(alphabet, k=_LONG)).encode() for alphabet in _RANDOM_ALPHABETS]
     out += [rng.randbytes(rng.randint(1, 8)) for _ in range(n_random // 4)]
     return list(dict.fromkeys(out))
 
@@ -103,8 +132,10 @@ def measure(
     survives: Callable[[bytes], bool],
     probe_list: list[bytes],
 ) -> Iterator[ProbeResult]:
-    """Tokenize every probe and compare the bytes.
+    """Tokenize every probe, twice, and compare the bytes.
 
+    `tokenize` is called as the engine calls the builder's tokenization; it may raise
+    TokenizeRaised.
     `canonical` is the runtime's own split, None if there is none to compare with. A probe that does
     not survive (`survives`) would abort the process: it is not tokenized, and its result is
     `thrown`.
@@ -113,7 +144,18 @@ def measure(
         if not survives(probe):
             yield ProbeResult(probe, (), b"", Tokenization.THROWN, ByteChange.THROWN)
             continue
-        ids = tuple(tokenize(probe))
+        try:
+            ids, again = tuple(tokenize(probe)), tuple(tokenize(probe))
+        except TokenizeRaised as error:
+            yield ProbeResult(
+                probe, (), b"", Tokenization.THROWN, ByteChange.RAISED, reason=str(error)
+            )
+            continue
+        if ids != again:
+            yield ProbeResult(
+                probe, ids, b"", Tokenization.INEXACT, ByteChange.NOT_REPEATABLE, reason=_TWICE
+            )
+            continue
         known = tuple(token for token in ids if 0 <= token < vocabulary.n_tokens)
         got = b"".join(vocabulary.true_bytes[token] for token in known)
         special = any(vocabulary.attrs[token] & UNRENDERED for token in known)

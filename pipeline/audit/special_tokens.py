@@ -1,7 +1,8 @@
 """Whether a builder allows tokens that are not plain text inside free text.
 
 A marker of a chat template must not be allowed inside a JSON string. A newline or a byte token must
-be allowed where its bytes are legal. All tokens that are not NORMAL or have no bytes are checked.
+be allowed where its bytes are legal. All tokens that are not NORMAL, have no
+bytes or end a text are checked.
 Padding ids beyond the vocabulary are checked too.
 """
 
@@ -44,6 +45,7 @@ def rows(
     in_text = _bits(_first_mask(table, engine, _FREE_TEXT), vocabulary.n_tokens)
     empty = np.fromiter((not true for true in vocabulary.true_bytes), np.bool_)
     plain = vocabulary.attrs & (int(Attr.NORMAL) | UNRENDERED) == int(Attr.NORMAL)
+    plain[list(vocabulary.end_ids)] = False
     odd: list[int] = np.flatnonzero(~plain | empty).tolist()
     for token in odd:
         true, attr = vocabulary.true_bytes[token], int(vocabulary.attrs[token])

@@ -63,6 +63,20 @@ def damage(true: bytes, claimed: bytes) -> Damage | None:
     return Damage.OTHER
 
 
+def misfit(vocabulary: Vocabulary, table: TokenTable) -> str | None:
+    """Why a table cannot be a table of this vocabulary; None if it can."""
+    n = vocabulary.n_tokens
+    for what, found in (("bytes", table.claimed), ("marks", table.special)):
+        if len(found) != n:
+            return f"the table has {what} for {len(found)} of {n} ids"
+    for token, claim in enumerate(table.claimed):
+        if not isinstance(claim, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+            return f"the table has {type(claim).__name__} instead of bytes for id {token}"
+    if not -1 <= table.eos < n:
+        return f"the table's end id is {table.eos}, of {n} ids"
+    return None
+
+
 def wrong_tokens(vocabulary: Vocabulary, table: TokenTable) -> Iterator[Row]:
     """A row for each token with wrong bytes or a wrong mark. `damage` names wrong bytes first."""
     facts = zip(

@@ -9,25 +9,25 @@ from .table import TokenTable
 
 
 class Llguidance:
-    """llguidance through its C interface; it makes one native tokenizer per table hash."""
+    """llguidance through its C interface; one native tokenizer per `TokenTable.identity`."""
 
     name = "llguidance"
 
     def __init__(self) -> None:
         self.version = llguidance.version()
-        self._tokenizers: dict[str, llguidance.Tokenizer] = {}
+        self._tokenizers: dict[tuple[str, object], llguidance.Tokenizer] = {}
         self.building = 0
         """CPU time spent to make native tokenizers, in nanoseconds."""
 
     def tokenizer(self, table: TokenTable) -> llguidance.Tokenizer:
         """The native tokenizer of a table, made on first use."""
-        if table.hash not in self._tokenizers:
+        if table.identity not in self._tokenizers:
             begun = time.thread_time_ns()
-            self._tokenizers[table.hash] = llguidance.Tokenizer(
+            self._tokenizers[table.identity] = llguidance.Tokenizer(
                 table.engine_bytes, eos=table.eos, tokenize=table.tokenize
             )
             self.building += time.thread_time_ns() - begun
-        return self._tokenizers[table.hash]
+        return self._tokenizers[table.identity]
 
     def compile(self, table: TokenTable, kind: str, grammar: str) -> llguidance.Matcher:
         """See `Engine.compile`."""

@@ -25,6 +25,11 @@ class Matcher(Protocol):
         """Why the matcher failed, including compile errors; None if it has not."""
         ...
 
+    @property
+    def raised(self) -> str | None:
+        """The first exception of the builder's tokenization, in words; None if it raised none."""
+        ...
+
     def mask(self) -> Mask | None:
         """The allowed tokens; None if the computation fails, which sets `error`."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -34,7 +34,7 @@ class TokenTable:
     tokenize: Tokenize | None
     """Bytes → ids; with None the engine tokenizes greedily and never forces tokens."""
     tokenize_mode: str
-    """Name of the tokenization. Tables with the same bytes and mode share a native tokenizer."""
+    """Name of the tokenization."""
     made_by: str = ""
     """The released package and its version; empty for our own builders."""
     note: str = ""
@@ -54,6 +54,16 @@ class TokenTable:
             SPECIAL_MARKER + claim if special else claim
             for claim, special in zip(self.claimed, self.special, strict=True)
         ]
+
+    @property
+    def identity(self) -> tuple[str, object]:
+        """Equal only for tables that may share a native tokenizer.
+
+        Their entries must be equal, and their tokenizations the same object, or objects that say
+        that they are equal (`bridge.LlamaTokenize`). A name proves nothing.
+        """
+        known = isinstance(self.tokenize, Hashable)
+        return self.hash, self.tokenize if known else id(self.tokenize)
 
     @cached_property
     def hash(self) -> str:

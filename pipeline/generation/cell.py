@@ -46,6 +46,8 @@ class Loss:
     """The first step without the constraint; it is not taken if generation stops."""
     message: str
     """The engine's message."""
+    raised: str | None = None
+    """The exception of the builder's tokenization, in words; None if it raised none."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ class Cell:
         )
 
     def _lose(self, kind: Lost, message: str) -> None:
-        self.loss = Loss(kind, len(self.steps), message)
+        self.loss = Loss(kind, len(self.steps), message, self.matcher.raised)
         self.stop_allowed = False
         if not self.drop_on_error:
             self.end = End.LOST

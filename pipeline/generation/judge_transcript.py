@@ -73,6 +73,8 @@ class _Decoded(Evidence):
     def own_cause(self) -> Cause:
         """The first cause that applies: special token, tokenization, claimed bytes, engine."""
         steps, culprit, loss = self.transcript.steps, self.culprit, self.transcript.loss
+        if loss is not None and loss.raised is not None:
+            return Cause.TOKENIZE
         if culprit is None:
             return Cause.UNKNOWN
         masked = loss is not None and loss.kind is Lost.MASK and culprit == loss.step
@@ -97,6 +99,8 @@ class _Decoded(Evidence):
             case Verdict.UNENFORCED:
                 lost_at = self.transcript.loss.step if self.transcript.loss else 0
                 lost = f"the constraint was lost at step {lost_at}"
+                if self.transcript.loss and self.transcript.loss.raised:
+                    lost += f", because the tokenization raised {self.transcript.loss.raised},"
                 return f"{self.at}{lost} and {self.continued} without it"
             case Verdict.STOPPED:
                 return f"{self.at}the constraint was lost and generation stopped"

@@ -13,6 +13,7 @@
 | loading a GGUF (worker)      | `LoadRefused`     | exit 2; in a multirun the        |
 |                              | → `InputRefused`  | verdict `load_refused`           |
 | building a token table       | `BuilderRefused`  | verdict `builder_refused`        |
+| tokenizing by a builder      | `TokenizeRaised`  | `thrown` in the table exactness  |
 | the native process crashes   | none              | retried alone; after a second    |
 |                              |                   | crash `crashed` or `timeout`     |
 | malformed worker message     | `Garbage`         | same as a crash                  |
@@ -24,6 +25,11 @@
 The message of an error that a user can cause is one paragraph: what is wrong, where, and what to
 do next. It is printed without a traceback.
 """
+
+from __future__ import annotations
+
+import traceback
+from pathlib import PurePath
 
 
 class PipelineError(Exception):
@@ -76,3 +82,16 @@ class BuilderRefused(Exception):
         super().__init__(why)
         self.made_by = made_by
         """The released package and its version; empty if unknown."""
+
+
+class TokenizeRaised(Exception):
+    """A builder's tokenization raised an exception, or returned an id that does not exist."""
+
+
+def described(error: BaseException) -> str:
+    """An exception of foreign code in one line: its type, its words, its file and line."""
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return said
+    return f"{said} ({PurePath(frames[-1].filename).name}, line {frames[-1].lineno})"

@@ -237,7 +237,7 @@ class Tokenization(StrEnum):
     INEXACT = "inexact"
     """The tokens render other bytes than the input."""
     THROWN = "thrown"
-    """llama.cpp threw an exception or aborted."""
+    """There are no tokens: llama.cpp or the builder's tokenization failed."""
 
 
 class ByteChange(StrEnum):
@@ -256,6 +256,11 @@ class ByteChange(StrEnum):
     META_SYMBOL = "meta_symbol"
     """The character that stands for a space in a vocabulary comes back as a space."""
     THROWN = "thrown"
+    """llama.cpp threw an exception or aborted."""
+    RAISED = "raised"
+    """The builder's tokenization raised an exception, or returned an id that does not exist."""
+    NOT_REPEATABLE = "not_repeatable"
+    """The same text got other tokens the second time."""
 
 
 class TokenizeMode(StrEnum):

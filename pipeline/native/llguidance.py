@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..model.errors import BuilderRefused
+from ..model.errors import BuilderRefused, TokenizeRaised, described
 
 _NO_TOKEN = 0xFFFFFFFF
 """llama.cpp's -1 ("no such token") when stored in an `LlgToken`."""
@@ -141,7 +142,8 @@ class Tokenizer:
         tokenize: Callable[[bytes], list[int]] | None,
     ) -> None:
         self.n_tokens = len(token_bytes)
-        self.callback_errors: list[BaseException] = []
+        self._raised: dict[int, str] = {}
+        """By thread: the words of the first exception of the callback since `take_raised`."""
         lens = np.fromiter(map(len, token_bytes), np.uint32, self.n_tokens)
         arena = b"".join(token_bytes)
         self._tokenize = tokenize
@@ -165,17 +167,39 @@ class Tokenizer:
         try:
             assert self._tokenize is not None
             ids = self._tokenize(ctypes.string_at(data, size) if data and size else b"")
-        except BaseException as error:  # must not pass through C: stored for the caller
-            self.callback_errors.append(error)
-            return 0
+            strange = [token for token in ids if not 0 <= token < self.n_tokens]
+        except BaseException as error:  # must not pass through C: kept for the caller
+            return self._fail(described(error))
+        if strange:
+            return self._fail(f"id {strange[0]}, of {self.n_tokens} ids")
         for i, token in enumerate(ids[:room]):
             out[i] = token
         return len(ids)
 
+    def _fail(self, said: str) -> int:
+        """Keep the first failure of this thread; returns the number of ids, 0."""
+        self._raised.setdefault(threading.get_ident(), said)
+        return 0
+
+    @property
+    def raises(self) -> bool:
+        """Whether an exception is kept for some thread; much cheaper than `take_raised`."""
+        return bool(self._raised)
+
+    def take_raised(self) -> str | None:
+        """The first exception that the callback raised in this thread since the last call, in
+        words; None if it raised none."""
+        return self._raised.pop(threading.get_ident(), None)
+
     def tokenize(self, data: bytes) -> list[int]:
-        """The ids of bytes as the engine tokenizes them (`llg_tokenize_bytes`)."""
+        """The ids of bytes as the engine tokenizes them (`llg_tokenize_bytes`).
+
+        Raises TokenizeRaised if the builder's tokenization raises or returns an unknown id.
+        """
         room = (ctypes.c_uint32 * (len(data) + 1))()
         n = _tokenize_bytes(self.handle, data, len(data), room, len(room))
+        if (raised := self.take_raised()) is not None:
+            raise TokenizeRaised(raised)
         return room[:n]
 
     @property
@@ -208,19 +232,29 @@ class Matcher:
     def _adopt(self, tokenizer: Tokenizer, handle: int) -> None:
         self._tokenizer = tokenizer  # keeps the tokenize callback alive
         self._handle: int | None = handle
+        self._raised = tokenizer.take_raised()
         self._words = _mask_size(handle) // 4 if self.error is None else 0
 
     def clone(self) -> Matcher:
         """An independent copy in the same state."""
         twin = Matcher.__new__(Matcher)
         twin._adopt(self._tokenizer, _clone_matcher(self._handle))
+        twin._raised = self.raised
         return twin
+
+    @property
+    def raised(self) -> str | None:
+        """See `engines.protocol.Matcher`."""
+        return self._raised
 
     @property
     def error(self) -> str | None:
         """The first part of the error message, without the traces; None if there is no error."""
         message = _get_error(self._handle)
-        return None if message is None else message.decode("utf-8", "replace").split("\n<")[0]
+        if message is None:
+            return None
+        told = message.decode("utf-8", "replace").split("\n<")[0]
+        return told if self.raised is None else f"{told} (the tokenization raised {self.raised})"
 
     def mask(self) -> npt.NDArray[np.uint32] | None:
         """The allowed tokens, one bit per id, shape (ceil(n_tokens / 32),); None on error."""
@@ -228,6 +262,7 @@ class Matcher:
             return None
         mask = np.empty(self._words, np.uint32)
         failed = _compute_mask(self._handle, mask.ctypes.data, mask.nbytes)
+        self._keep_raised()
         return None if failed else mask
 
     def allows(self, token: int) -> bool | None:
@@ -243,7 +278,9 @@ class Matcher:
 
     def consume(self, token: int) -> bool:
         """Advance by one token. False if it is refused; the matcher then stays in error."""
-        return _consume(self._handle, token) == 0
+        taken = _consume(self._handle, token) == 0
+        self._keep_raised()
+        return taken
 
     def accepting(self) -> bool:
         """Whether the text so far is complete."""
@@ -257,7 +294,13 @@ class Matcher:
         """Tokens that the grammar and the tokenization force; empty with greedy tokenization."""
         room = (ctypes.c_uint32 * 256)()
         n = _ff_tokens(self._handle, room, len(room))
+        self._keep_raised()
         return room[:n] if n > 0 else []
+
+    def _keep_raised(self) -> None:
+        """Keep an exception of the builder's tokenization that the last call caused."""
+        if self._tokenizer.raises:
+            self._raised = self._raised or self._tokenizer.take_raised()
 
     def close(self) -> None:
         """Free the matcher; a second call does nothing."""

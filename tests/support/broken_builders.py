@@ -97,6 +97,10 @@ class _CrashingMatcher:
     def error(self) -> str | None:
         return "crashed on mask" if self._crashed else self._inner.error
 
+    @property
+    def raised(self) -> str | None:
+        return self._inner.raised
+
     def mask(self) -> Mask | None:
         self._crashed = True
         return None

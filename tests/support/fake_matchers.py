@@ -41,6 +41,7 @@ class Fake:
     refuses: frozenset[int] = frozenset()
     forces: tuple[int, ...] = ()
     error: str | None = None
+    raised: str | None = None
     consumed: list[int] = field(default_factory=list[int])
     masked: int = 0
     closed: bool = False

@@ -7,6 +7,8 @@ Follows `llama_sampler_llg_new_tokenizer` and `llama_sampler_llg_tokenize_fn` in
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...model.errors import BuilderRefused
 from ...model.verdicts import TokenizeMode
 from ...native.llama import PIECE_LIMIT, Vocab
@@ -71,9 +73,28 @@ def true_table(
     )
 
 
+@dataclass(frozen=True)
+class LlamaTokenize:
+    """`tokenize_fn` of the unfixed bridge (defect B): `llama_tokenize` with specials parsed.
+
+    Equal for equal vocabularies, so that builders that use it may share a native tokenizer.
+    """
+
+    vocab: Vocab
+
+    def __call__(self, data: bytes) -> list[int]:
+        """The ids of some bytes."""
+        return self.vocab.tokenize(data, add_special=False, parse_special=True)
+
+
 def raw_tokenize(vocab: Vocab) -> Tokenize:
-    """`tokenize_fn` of the unfixed bridge (defect B): `llama_tokenize` with specials parsed."""
-    return lambda data: vocab.tokenize(data, add_special=False, parse_special=True)
+    """See `LlamaTokenize`."""
+    return LlamaTokenize(vocab)
+
+
+def throwing_probe(material: Material) -> bytes | None:
+    """The first probe on which `llama_tokenize` throws here; None if it throws on none."""
+    return next((probe for probe in PROBES if not material.survives(probe)), None)
 
 
 def probed_tokenize(material: Material) -> Tokenize | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...model.verdicts import TokenizeMode
+from ...system.text import quoted
 from ..table import Material, TokenTable
 from . import bridge, register
 
@@ -17,6 +18,15 @@ class Fixed:
     def build(self, material: Material) -> TokenTable:
         """See the module."""
         tokenize = bridge.probed_tokenize(material)
-        return bridge.true_table(
-            material, tokenize, "llama_tokenize" if tokenize else TokenizeMode.GREEDY.value
-        )
+        mode = "llama_tokenize" if tokenize else TokenizeMode.GREEDY.value
+        return bridge.true_table(material, tokenize, mode, note=_note(material))
+
+
+def _note(material: Material) -> str:
+    thrown = bridge.throwing_probe(material)
+    if thrown is None:
+        return ""
+    return (
+        f"llama_tokenize throws on the probe {quoted(thrown)} of the fix; a bridge that does not "
+        "catch it dies"
+    )

@@ -37,6 +37,9 @@ class ForeignEngine:
 class ForeignMatcher:
     """The state of one grammar (`protocol.Matcher`)."""
 
+    raised = None
+    """See `Matcher.raised`; a library tokenizes in its own process."""
+
     def __init__(self, session: Session, *asked: object) -> None:
         self._session = session
         self.error: str | None = None

@@ -81,6 +81,12 @@ def _token_table(evidence: Evidence) -> Iterator[Fault]:
         if row["end_is_wrong"]:
             end = row["claimed_end"]
             yield Fault(f"the runtime does not stop on the end id {end}", "tokenizers")
+        named = dict(evidence.table("specials").select("token", "true").iter_rows())
+        for token in row["text_ends"] or ():
+            shown = f" {quoted(named[token])}" if token in named else ""
+            yield Fault(
+                f"the runtime also stops on the ordinary token {token}{shown}", "tokenizers"
+            )
 
 
 def _token(row: dict[str, Any]) -> str:
@@ -172,7 +178,7 @@ def _tokenization(evidence: Evidence) -> Iterator[Fault]:
         texts = _n(len(rows), "text is", "texts are")
         came = f"{quoted(row['probe'])} comes back as {quoted(row['got'])}"
         if verdict == Tokenization.THROWN:
-            came = f"{quoted(row['probe'])} has no tokens"
+            came = f"{quoted(row['probe'])}: {row['reason'] or 'llama.cpp throws'}"
         how = f"tokenized wrongly ({verdict}, {what})"
         yield Fault(f"{texts} {how}, such as {came}", "exactness", needs)
 

@@ -142,6 +142,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "eos": _I,
         "eot": _I,
         "end_ids": _IDS,
+        "text_ends": _IDS,
         "vocab_hash": _S,
         "table_hash": _S,
         "made_by": _S,
@@ -177,6 +178,7 @@ SCHEMAS: dict[str, dict[str, pl.DataType]] = {
         "verdict": _S,
         "class": _S,
         "spellable": _B,
+        "reason": _S,
     },
     "specials": {
         "tokenizer": _S,

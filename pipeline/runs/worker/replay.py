@@ -221,7 +221,7 @@ class _Replayer:
 
         Always False if the builder's table is the true one. See `acceptance.judge`.
         """
-        if table.hash == self.truth.hash:
+        if table.identity == self.truth.identity:
             return False
         taken = tuple(ids[: len(ids) if walked.step is None else walked.step + 1])
         if taken not in self.controls:

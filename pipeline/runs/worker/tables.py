@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from ...audit import token_table
 from ...engines import builders
 from ...engines.llguidance import Llguidance
 from ...engines.table import Material, TokenTable
-from ...model.errors import BuilderRefused
+from ...model.errors import BuilderRefused, described
 from .session import Session
 
 
@@ -35,6 +36,19 @@ class Tables:
         )
 
 
+def _built(name: str, material: Material) -> TokenTable:
+    """A builder's table, checked. Raises BuilderRefused, also for an exception of the builder."""
+    try:
+        table = builders.get(name).build(material)
+        if fault := token_table.misfit(material.vocabulary, table):
+            raise BuilderRefused(fault, table.made_by)
+    except BuilderRefused:
+        raise
+    except Exception as error:
+        raise BuilderRefused(f"the builder raised {described(error)}") from error
+    return table
+
+
 def _ignore(_: str) -> None:
     pass
 
@@ -55,12 +69,12 @@ def build(
     called with the name of each builder.
     """
     tables = Tables()
-    tokenizers: dict[str, Future[object]] = {}
+    tokenizers: dict[tuple[str, object], Future[object]] = {}
 
     def finish(name: str) -> None:
         try:
             if name in tables.made:
-                tokenizers[tables.made[name].hash].result()
+                tokenizers[tables.made[name].identity].result()
         except BuilderRefused as refusal:
             tables.refused[name] = refusal
             del tables.made[name]
@@ -72,9 +86,9 @@ def build(
             started(name)
             begun.append(name)
             try:
-                table = tables.made[name] = builders.get(name).build(material)
-                if table.hash not in tokenizers:
-                    tokenizers[table.hash] = pool.submit(engine.tokenizer, table)
+                table = tables.made[name] = _built(name, material)
+                if table.identity not in tokenizers:
+                    tokenizers[table.identity] = pool.submit(engine.tokenizer, table)
             except BuilderRefused as refusal:
                 tables.refused[name] = refusal
             if apart:

@@ -75,6 +75,7 @@ def _exactness_rows(
             "verdict": probed.verdict.value,
             "class": probed.what.value,
             "spellable": judge.spelling.can_spell(probed.probe),
+            "reason": probed.reason,
         }
 
 
@@ -89,6 +90,7 @@ def _vocabulary_facts(session: Session) -> Row:
         "eos": vocabulary.eos,
         "eot": vocabulary.eot,
         "end_ids": sorted(vocabulary.end_ids),
+        "text_ends": sorted(token for token in vocabulary.end_ids if vocabulary.rendered[token]),
         "tokenize_hash": _tokenize_hash(session),
         "vocab_hash": vocabulary.hash,
     }

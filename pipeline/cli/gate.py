@@ -81,20 +81,21 @@ def baseline(action: str, *overrides: str) -> int:
         say(_shown(baselines.read(file)))
         return 0
     side = load(SideRequest(settings.run), Path(settings.results_dir))
-    content = baselines.lines(side)
-    if file.exists() and not settings.allow_regressions:
+    before = baselines.read(file) if file.exists() else None
+    if before is not None and not settings.allow_regressions:
         unlike = [kind for kind in comparability.ALLOW if kind != "cases"]
-        compared = comparison.compare(baselines.read(file), side, unlike)
-        if compared.n_worse:
+        compared = comparison.compare(before, side, unlike)
+        if compared.is_worse:
             say(console.text(compared, "regression", 50))
             print(
-                f"error: {side.name} is worse than {file} in {compared.n_worse} cells; nothing "
-                "was saved. Fix them, or accept them with allow_regressions=true.",
+                f"error: {side.name} is worse than {file} in {compared.n_worse} cells and "
+                f"{compared.n_tables_worse} rows of tables; nothing was saved. Fix them, or accept "
+                "them with allow_regressions=true.",
                 file=sys.stderr,
             )
             return 1
-    baselines.write(file, content)
-    say(f"{side.cells.height} verdicts of {side.name} saved in {file}.")
+    baselines.write(file, baselines.lines(side, before.expected if before else None))
+    say(f"{side.cells.height} verdicts and the standings of {side.name} saved in {file}.")
     return 0
 
 
@@ -107,4 +108,9 @@ def _shown(side: Side) -> str:
     lines.append(f"{side.cells.height} cells: {tally or 'none'}")
     failing = side.cells.sort("cell_key").select("verdict", "cell_key").rows()
     lines += [f"  {verdict}  {key}" for verdict, key in failing if verdict != Verdict.OK.value]
+    if side.kept is None:
+        lines.append("This baseline has format 1: it holds cells only. Save it again.")
+    else:
+        lines += [f"{n} {what}" for what, n in baselines.counts(side.kept)]
+    lines += [f"expected: {word}  {key}  {url}" for (word, key), url in side.expected.items()]
     return "\n".join(visible(line, 300) for line in lines)

@@ -1,5 +1,6 @@
 """`baseline`: a readable file of verdicts, a ratchet, and a gate."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +37,8 @@ def gated(capsys: Out, file: Path, run: Path, *more: str) -> tuple[int, str, str
 
 
 def cell_lines(file: Path) -> list[str]:
-    return [line for line in file.read_text().splitlines() if not line.startswith("#")]
+    lines = file.read_text().splitlines()
+    return [line for line in lines if not re.match(r"#|[a-z]+=", line)]
 
 
 def test_the_file_is_one_sorted_verdict_per_cell(tmp_path: Path, capsys: Out) -> None:
@@ -168,8 +170,8 @@ def test_the_text_after_the_format_number_may_change(
     file = tmp_path / "baseline.txt"
     assert saved(capsys, matrix(), file) == 0
     first, _, cells = file.read_text().partition("\n")
-    assert first.startswith("# byte-exact baseline, format 1;")
-    file.write_text(f"# byte-exact baseline, format 1{rest}\n{cells}")
+    assert first.startswith("# byte-exact baseline, format 2;")
+    file.write_text(f"# byte-exact baseline, format 2{rest}\n{cells}")
     assert gated(capsys, file, matrix())[0] == 0
 
 
@@ -194,10 +196,10 @@ NO_BASELINES: list[tuple[Callable[[str], str], str]] = [
         lambda text: text + "<<<<<<< HEAD\n",
         "the file was cut short, or a merge conflict is left in it",
     ),
-    (lambda text: text.replace("format 1", "format 2"), "has format 2"),
-    (lambda text: text.replace("format 1", "format 12"), "has format 12"),
+    (lambda text: text.replace("format 2", "format 3"), "has format 3"),
+    (lambda text: text.replace("format 2", "format 12"), "has format 12"),
     (
-        lambda text: text.replace("format 1", "format x"),
+        lambda text: text.replace("format 2", "format x"),
         "does not begin with `# byte-exact baseline, format N`",
     ),
     (lambda text: text.replace(_SCHEMA, "# schema 99\n"), "schema version 99"),

@@ -151,11 +151,12 @@ def test_hostile_text_reaches_no_output_raw(
         odd = [char for char in text if not char.isprintable() and char != "\n"]
         assert odd == []
     commands = [line for line in out.splitlines() if line.lstrip().startswith("::")]
-    assert len(commands) == 1 and commands[0].startswith("::error title=regressed%3A ")
+    assert len(commands) == 2 and commands[0].startswith("::error title=regressed%3A ")
+    assert commands[1].startswith("::error title=table worse%3A standings::")
     assert "##[" not in out
     assert commands == list(github.lines(found))
     root = ElementTree.fromstring(xml)
-    assert len(root.findall(".//failure")) == 1 and "</failure>" in (root[0][0][0].text or "")
+    assert len(root.findall(".//failure")) == 2 and "</failure>" in (root[0][0][0].text or "")
     assert "<script>" not in re.sub(r"(`+).*?\1(?!`)", "", markdown_text)
     _schema().validate(json.loads((tmp_path / "out/comparison.json").read_text()))
 

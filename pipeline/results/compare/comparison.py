@@ -16,6 +16,7 @@ from ...model.errors import CompareError
 from ...model.verdicts import Change, RowChange
 from . import comparability, repeats, table_changes
 from .comparability import Difference
+from .kept_changes import KnownFailure, known_failures
 from .pairing import STILL, WORSE, classify, pair_cells, with_tokens
 from .side import KEY, PARTS, Side
 
@@ -39,6 +40,8 @@ class Comparison:
     """What changed in the tables other than cells, by id; see `table_changes`."""
     hints: tuple[str, ...]
     rates: tuple[repeats.Rate, ...]
+    known: tuple[KnownFailure, ...] = ()
+    """The known failures of a baseline, and whether each still fails."""
 
     def count(self, *changes: Change) -> int:
         """The number of cells with one of these changes."""
@@ -69,11 +72,16 @@ class Comparison:
         moved = ~pl.col("change").is_in([c.value for c in STILL]) | pl.col("output_changed")
         return self.cells.filter(moved).height + self.tables.height
 
+    @property
+    def is_worse(self) -> bool:
+        """Whether anything is worse: a cell, a standing or another row of a table."""
+        return self.n_worse + self.n_tables_worse > 0
+
     def exit_code(self, fail_on: str) -> int:
         """0, or 1 if the gate fails."""
         if fail_on == "any_change":
             return int(self.n_changed > 0)
-        return int(fail_on == "regression" and self.n_worse + self.n_tables_worse > 0)
+        return int(fail_on == "regression" and self.is_worse)
 
 
 def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
@@ -109,6 +117,7 @@ def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
         tables=changed,
         hints=(*_renamed(cells, before, after), *_unexplained(cells), *notes),
         rates=repeats.rates(cells),
+        known=tuple(known_failures(before, after)),
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,11 @@ import polars as pl
 
 from ...model.errors import CompareError
 from ...model.verdicts import Verdict
+from ..standing import stored
 from ..tables import parquet
 from ..tables.run_folder import complete_manifest, find, read_table
+from . import kept
+from .kept import Kept
 
 KEY = ("target", "model", "tokenizer", "builder", "suite", "case")
 """The names that make a `cell_key`, in its order."""
@@ -34,6 +37,9 @@ CELLS = (
     *("model_sha256", "vocab_hash", "grammar_hash", "case_hash", "seed"),
 )
 """The columns of `cells` that are compared."""
+
+
+_KEPT = ("standings", "tokenizers", "tokens", "strings", "replay")
 
 
 @dataclass(frozen=True)
@@ -68,15 +74,26 @@ class Side:
     """For a baseline: (`suite`, `vocabulary` or `model`; its name) → hash, see `digests`."""
     rows: Mapping[str, int] = field(default_factory=dict[str, int])
     """Number of rows of each table, from the manifest; empty for a baseline."""
+    kept: Kept | None = None
+    """What a baseline keeps of the tables; None for a baseline of format 1."""
+    expected: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    """For a baseline: (word, key) of each known failure → the URL that reports it."""
 
     def table(self, name: str) -> pl.DataFrame:
         """Another table of the run, with only the rows of this side's part."""
         assert self.folder is not None
-        rows = read_table(self.folder, name, self.rows[name])
+        if name == "standings":
+            rows = stored.read(self.folder, complete_manifest(self.folder))
+        else:
+            rows = read_table(self.folder, name, self.rows[name])
         for part, value in self.part.items():
             if part in rows.columns:
                 rows = rows.filter(pl.col(part) == value)
         return rows
+
+    def judged_tables(self) -> dict[str, pl.DataFrame]:
+        """The tables of which a baseline keeps something, as far as the run has them."""
+        return {name: self.table(name) for name in _KEPT if name in self.rows}
 
     @property
     def label(self) -> str:
@@ -96,15 +113,16 @@ def load(request: SideRequest, results_dir: Path) -> Side:
     columns = [*CELLS, *({"repeat"} & set(there))]
     cells = read_table(folder, "cells", manifest["rows"].get("cells"), columns)
     builders = _builders(folder, manifest) if request.builder else ()
-    return Side(
+    found = Side(
         name=folder.name,
         folder=folder,
         part=request.part(),
         cells=select_part(check_cells(cells, str(folder)), request, str(folder), builders),
         versions=_versions(manifest),
         settings=_settings(manifest),
-        rows=manifest["rows"],
+        rows=manifest["rows"] | {"standings": stored.read(folder, manifest).height},
     )
+    return replace(found, kept=kept.of(found.judged_tables()))
 
 
 def _builders(folder: Path, manifest: dict[str, Any]) -> set[str]:

@@ -11,29 +11,16 @@ from collections.abc import Iterator
 import polars as pl
 
 from ...model.names import IN_PROCESS
-from ...model.verdicts import RowChange, Status, Tokenization, TokenizeMode, Verdict
+from ...model.verdicts import RowChange, Standing, Status, Tokenization, TokenizeMode, Verdict
 from ..tables import schemas
+from . import kept_changes
+from .finding import SCHEMA
 from .side import PARTS, Side
-
-_SCHEMA: dict[str, pl.DataType] = {
-    "table": pl.String(),
-    "tokenizer": pl.String(),
-    "builder": pl.String(),
-    "key": pl.String(),
-    "token": pl.Int64(),
-    "column": pl.String(),
-    "change": pl.String(),
-    "true": pl.Binary(),
-    "before": pl.Binary(),
-    "after": pl.Binary(),
-}
-"""One row per finding. `change` is a `RowChange`. `before` and `after` are the values; values that
-are not bytes are converted to text and then to UTF-8."""
 
 _FAULTS = {"tokens"}
 """Tables in which each row is a fault."""
 
-_SHOWN = {"tokens": ["claimed"], "replay": ["verdict"]}
+_SHOWN = {"tokens": ["claimed"], "replay": ["verdict"], "standings": ["standing"]}
 """For these tables, only these columns are compared."""
 
 _OF_TEXTS = ("replay",)
@@ -66,18 +53,31 @@ after two masks differ, the walks take different tokens."""
 
 _NOT_COMPARED = ("vocab_hash", "table_hash", "grammar", "reason", "true", "attribute")
 
+_STANDINGS = {standing.value: place for place, standing in enumerate(Standing)}
+"""Standings, worst first."""
+
 _ORDER = {change.value: place for place, change in enumerate(RowChange)}
 _CHANGED = pl.lit(RowChange.CHANGED.value)
 
 
 def changes(before: Side, after: Side) -> tuple[pl.DataFrame, list[str]]:
     """All findings, worst first, and notes on what could not be compared."""
-    none = pl.DataFrame(schema=_SCHEMA)
-    if before.folder is None or after.folder is None:
-        return none, []
+    drop = [part for part in PARTS if part in before.part]
+    if before.folder is None:
+        return _against_a_baseline(before, after, drop)
+    standings = [
+        _shaped(part, "standings", _keys("standings", drop))
+        for part in _table(
+            "standings",
+            before.table("standings"),
+            after.table("standings"),
+            _keys("standings", drop),
+        )
+    ]
     if _of_a_server(before) or _of_a_server(after):
-        return none, ["a server does not show its token table: only cells are compared"]
-    found, notes = [none], list[str]()
+        told = "a server does not show its token table: only cells and standings are compared"
+        return pl.concat([pl.DataFrame(schema=SCHEMA), *standings]), [told]
+    found, notes = [pl.DataFrame(schema=SCHEMA), *standings], list[str]()
     pairs = {
         table: (before.table(table), after.table(table))
         for table in _COMPARED
@@ -86,23 +86,39 @@ def changes(before: Side, after: Side) -> tuple[pl.DataFrame, list[str]]:
     lone = [t for t in _COMPARED if (t in before.rows) != (t in after.rows)]
     if lone:
         notes.append(f"only one of the runs holds {', '.join(lone)}: not compared")
-    drop = [part for part in PARTS if part in before.part]
     same, other = _comparable(pairs.get("tokenizers"), drop)
     if other:
         notes.append(f"ids are not compared for {', '.join(other)}: the vocabularies differ")
     for table, (was, now) in pairs.items():
-        key = [name for name in schemas.SORT_KEYS[table] if name not in drop]
+        key = _keys(table, drop)
         if table != "tokenizers" and table not in _OF_TEXTS:
             on = [name for name in key if name in same.columns]
             was, now = (rows.join(same.select(on), on=on, how="semi") for rows in (was, now))
         found += [_shaped(part, table, key) for part in _table(table, was, now, key)]
+    return _sorted(_with_true(pl.concat(found), pairs.get("tokens"))), notes
+
+
+def _keys(table: str, drop: list[str]) -> list[str]:
+    return [name for name in schemas.SORT_KEYS[table] if name not in drop]
+
+
+def _sorted(found: pl.DataFrame) -> pl.DataFrame:
+    """Worst first, then the tables that say most."""
     order = pl.col("change").replace_strict(_ORDER, return_dtype=pl.Int64)
-    place = {table: i for i, table in enumerate(_COMPARED)}
+    place = {table: i for i, table in enumerate(("standings", *_COMPARED))}
     telling = pl.col("table").replace_strict(place, return_dtype=pl.Int64)
-    result = _with_true(pl.concat(found), pairs.get("tokens")).sort(
-        order, telling, "tokenizer", "builder", "key", "token", maintain_order=True
-    )
-    return result, notes
+    names = ("tokenizer", "builder", "key", "token")
+    return found.sort(order, telling, *names, maintain_order=True)
+
+
+def _against_a_baseline(
+    before: Side, after: Side, drop: list[str]
+) -> tuple[pl.DataFrame, list[str]]:
+    if before.kept is None or after.kept is None:
+        told = f"{before.name} has format 1: tables are not compared; save the baseline again"
+        return pl.DataFrame(schema=SCHEMA), [told]
+    found, notes = kept_changes.changes(before.kept, after.kept, after.judged_tables(), drop)
+    return _sorted(found), notes
 
 
 def _of_a_server(side: Side) -> bool:
@@ -141,7 +157,7 @@ def _comparable(
 def _table(
     table: str, was: pl.DataFrame, now: pl.DataFrame, key: list[str]
 ) -> Iterator[pl.DataFrame]:
-    """The findings of one table; `_shaped` then gives them the columns of `_SCHEMA`."""
+    """The findings of one table; `_shaped` then gives them the columns of `SCHEMA`."""
     for ids, (came, went) in _IDS.items():
         if ids in was.columns and ids in now.columns:
             lists = [
@@ -183,7 +199,12 @@ def _table(
 def _way(name: str) -> pl.Expr:
     """The `RowChange` of a changed column: worse, better or changed."""
     was, now = pl.col(name), pl.col(f"{name}_after")
-    if name in _GOOD:
+    if name == "standing":
+        was, now = (
+            column.replace_strict(_STANDINGS, return_dtype=pl.Int64) for column in (was, now)
+        )
+        worse, better = now < was, now > was
+    elif name in _GOOD:
         was_good, now_good = was.is_in(_GOOD[name]), now.is_in(_GOOD[name])
         worse, better = was_good & ~now_good, now_good & ~was_good
     elif name in _FEWER_IS_BETTER:
@@ -209,7 +230,7 @@ def _binary(rows: pl.DataFrame, name: str) -> pl.Expr:
 
 
 def _shaped(rows: pl.DataFrame, table: str, key: list[str]) -> pl.DataFrame:
-    """The rows with the columns of `_SCHEMA`."""
+    """The rows with the columns of `SCHEMA`."""
     rest = [name for name in key if name not in ("tokenizer", "builder", "token")]
     parts = [
         pl.col(name).bin.encode("hex") if kind == pl.Binary() else pl.col(name).cast(pl.String)
@@ -221,5 +242,5 @@ def _shaped(rows: pl.DataFrame, table: str, key: list[str]) -> pl.DataFrame:
     rows = rows.with_columns(table=pl.lit(table), key=joined)
     return rows.select(
         (pl.col(name) if name in rows.columns else pl.lit(None).alias(name)).cast(kind)
-        for name, kind in _SCHEMA.items()
+        for name, kind in SCHEMA.items()
     )

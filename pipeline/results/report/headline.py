@@ -93,7 +93,7 @@ def details(run: RunView, comparison: Comparison | None) -> list[str]:
 
 def next_steps(run: RunView, comparison: Comparison | None) -> Iterator[Step]:
     """What to do next, the most urgent first."""
-    if comparison is not None and comparison.n_worse + comparison.n_tables_worse:
+    if comparison is not None and comparison.is_worse:
         yield Step("Look at everything that is worse.", href="changes.html")
     cells = run.cells
     if not run.name:
@@ -155,7 +155,7 @@ def _further(run: RunView, cells: pl.DataFrame, comparison: Comparison | None) -
             f"python -m pipeline report run={run.name} before.builder={builders[0]} "
             f"after.builder={builders[1]}",
         )
-    worse = comparison is not None and comparison.n_worse + comparison.n_tables_worse
+    worse = comparison is not None and comparison.is_worse
     if run.manifest and cells.height and not worse:
         faulty = [Standing.UNSAFE.value, Standing.LIMITED.value]
         kept = run.standings.filter(pl.col("standing").is_in(faulty)).height

@@ -37,6 +37,7 @@ def _lines(comparison: Comparison, fail_on: str, limit: int) -> Iterator[str]:
     found = [f"  {finding.line}" for finding in words.findings(comparison)]
     yield from _section("tables", found[:limit], len(found))
     yield from _section("repeats", [f"  {line}" for line in words.rates(comparison)])
+    yield from _section("known failures", [f"  {line}" for line in words.known(comparison)])
     yield from _section("note", [f"  {hint}." for hint in comparison.hints])
     yield ""
     yield words.verdict(comparison, fail_on)

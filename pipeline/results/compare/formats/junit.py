@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from xml.sax.saxutils import escape, quoteattr
 
@@ -11,6 +11,7 @@ import polars as pl
 from ....model.verdicts import Change, Verdict
 from ....system.text import visible
 from ..comparison import Comparison
+from ..kept_changes import KnownFailure
 from ..pairing import WORSE
 from . import words
 
@@ -23,7 +24,7 @@ def lines(comparison: Comparison) -> Iterator[str]:
     names += ["repeat"] if "repeat" in cells.columns else []
     failed = cells.filter(pl.col("change").is_in(failing)).height + len(worse)
     yield '<?xml version="1.0" encoding="UTF-8"?>\n'
-    total = cells.height + len(worse)
+    total = cells.height + len(worse) + len(comparison.known)
     yield f'<testsuites name="byte-exact" tests="{total}" failures="{failed}">\n'
     for (tokenizer, suite), group in cells.group_by(["tokenizer", "suite"], maintain_order=True):
         n = group.filter(pl.col("change").is_in(failing)).height
@@ -49,7 +50,25 @@ def lines(comparison: Comparison) -> Iterator[str]:
                 f'<failure type="table">{escape(finding.line)}</failure></testcase>\n'
             )
         yield "  </testsuite>\n"
+    if comparison.known:
+        yield from _known(comparison.known)
     yield "</testsuites>\n"
+
+
+def _known(known: Sequence[KnownFailure]) -> Iterator[str]:
+    """Known failures of a baseline: skipped with their link, or passed unexpectedly."""
+    failing = sum(not one.passes for one in known)
+    yield (
+        f'  <testsuite name="known failures" tests="{len(known)}" failures="0" errors="0" '
+        f'skipped="{failing}">\n'
+    )
+    for one in known:
+        head = f'    <testcase classname="known" name={_attribute(one.line)}>'
+        said = f"<skipped message={_attribute(one.url)}/>"
+        if one.passes:
+            said = f"<system-out>unexpected pass: {escape(visible(one.url, 200))}</system-out>"
+        yield f"{head}{said}</testcase>\n"
+    yield "  </testsuite>\n"
 
 
 def _failing(comparison: Comparison) -> list[str]:

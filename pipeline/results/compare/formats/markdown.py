@@ -63,6 +63,8 @@ def _sections(comparison: Comparison) -> Iterator[_Section]:
         yield change.value.replace("_", " "), lines, cells.height, "comparison.parquet"
     found = [f"- {code(finding.line)}" for finding in words.findings(comparison)]
     yield "tables", iter(found), len(found), "differences.parquet"
+    known = [f"- {code(line)}" for line in words.known(comparison)]
+    yield "known failures", iter(known), len(known), "comparison.json"
     rates = [f"- {line}" for line in words.rates(comparison)]
     yield "repeats", iter(rates), len(rates), "comparison.json"
     hints = [f"- {code(hint)}" for hint in comparison.hints]

@@ -72,6 +72,7 @@ def _record(comparison: Comparison, fail_on: str) -> dict[str, Any]:
             }
             for rate in comparison.rates
         ],
+        "known": [asdict(one) for one in comparison.known],
         "hints": list(comparison.hints),
     }
 

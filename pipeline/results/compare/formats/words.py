@@ -78,7 +78,7 @@ def sentence(comparison: Comparison) -> str:
 def verdict(comparison: Comparison, fail_on: str) -> str:
     """The result of the gate in one sentence: PASS or FAIL, the reason, and the exit code."""
     code = comparison.exit_code(fail_on)
-    if comparison.n_worse or comparison.n_tables_worse:
+    if comparison.is_worse:
         found = f"{comparison.n_worse} cells and {comparison.n_tables_worse} table rows are worse"
     elif comparison.n_changed:
         found = "nothing is worse, but something changed"
@@ -158,6 +158,16 @@ def versions(comparison: Comparison) -> list[tuple[str, str, str]]:
 def listed(comparison: Comparison, change: Change) -> pl.DataFrame:
     """The cells with this change, worst first."""
     return comparison.cells.filter(pl.col("change") == change.value)
+
+
+def known(comparison: Comparison) -> list[str]:
+    """One line for each known failure of a baseline; unexpected passes come first."""
+    ordered = sorted(comparison.known, key=lambda one: not one.passes)
+    return [
+        f"{'unexpected pass' if one.passes else 'still failing'}: {visible(one.line, 200)} "
+        f"({visible(one.url, 200)})"
+        for one in ordered
+    ]
 
 
 def rates(comparison: Comparison) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from functools import partial
 
 from ..audit import walks
+from ..audit.controls import Controls, Found, Shown
 from ..engines.builders import bridge
 from ..model.names import Row
 from ..model.verdicts import Origin
@@ -27,6 +27,7 @@ class InProcessCells:
         self.made_by: Row = {}
         self._inputs = inputs
         self._tokens = dict.fromkeys(Origin, 0)
+        self._controls = Controls(inputs.grammar_engine, bridge.true_table(inputs.material))
         self._target = InProcess(
             inputs.model,
             inputs.vocabulary,
@@ -59,7 +60,7 @@ class InProcessCells:
                     inputs.tables[request.builder],
                     inputs.languages[request.case].grammar,
                     inputs.oracle,
-                    partial(self._control, request, transcript),
+                    partial(self._experiment, request),
                 )
             steps = [
                 TokenStep(step.token, step.n_allowed, step.origin) for step in transcript.steps
@@ -98,10 +99,7 @@ class InProcessCells:
         pieces = [rendered[step.token] for step in transcript.steps if rendered[step.token]]
         return walks.n_non_canonical(pieces, self._inputs.canonical.pieces(b"".join(pieces)))
 
-    def _control(self, request: Request, transcript: Transcript) -> bool:
-        """See `judge_transcript.Control`: replays the tokens up to the loss over such a table."""
-        table = bridge.true_table(self._inputs.material)
-        text = request.case.grammar.engine_text()
-        with closing(self._inputs.grammar_engine.compile(table, *text)) as matcher:
-            before = transcript.steps[: transcript.loss.step if transcript.loss else 0]
-            return all(matcher.consume(s.token) for s in before) and matcher.mask() is not None
+    def _experiment(self, request: Request, shown: Shown) -> Found:
+        """See `judge_transcript.Experiment`."""
+        table = self._inputs.tables[request.builder]
+        return self._controls.cause(request.builder, table, request.case, shown)

@@ -16,7 +16,7 @@ from ..grammars import checkers
 from ..grammars.case import Case
 from ..grammars.languages import ByteGrammar
 from ..model.names import SENTINEL
-from ..model.verdicts import Bytes, Cause, Lost, Verdict
+from ..model.verdicts import Bytes, Cause, Control, End, Lost, Verdict
 from .judgement import Evidence, Judged, Text, why_nothing_fits
 from .servers.answer import Answer
 
@@ -40,8 +40,9 @@ class Bench:
     """Whether the sentinel showed that the target enforces grammars."""
 
 
-def shows_constant(case: Case, answer: Answer) -> bool | None:
-    """Whether a sentinel's constant is in the answer; None if the case has none.
+def shows_constant(case: Case, answer: Answer, grammar: ByteGrammar) -> bool | None:
+    """Whether a sentinel's constant is in the answer; None if the case has none, or if the answer
+    was cut at the token limit on a legal beginning.
 
     Spaces are ignored: a table with wrong spaces still enforces something.
     """
@@ -52,7 +53,12 @@ def shows_constant(case: Case, answer: Answer) -> bool | None:
         return None
     text = b"".join(_data(answer.text).split())
     word = constant[0]
-    return any(word[i : i + _TRACE] in text for i in range(len(word) - _TRACE + 1))
+    shown = any(word[i : i + _TRACE] in text for i in range(len(word) - _TRACE + 1))
+    if not shown and answer.end is End.TOKEN_LIMIT and grammar.no_oracle is None:
+        data = _data(answer.text)
+        if grammar.match(data).n_legal == len(data):
+            return None
+    return shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,10 +86,10 @@ class _Answered(Evidence):
             return f"the checker rejects the output: {self.text.objection}"
         return "the output is correct anyway"
 
-    def own_cause(self) -> Cause:
+    def own_cause(self) -> tuple[Cause, Control | None]:
         """`runtime` if the server returned no text or ignores grammars, else `unknown`."""
         blamed = self.answer.text is None or self.lost is Lost.IGNORED
-        return Cause.RUNTIME if blamed else Cause.UNKNOWN
+        return (Cause.RUNTIME, Control.FACTS) if blamed else (Cause.UNKNOWN, None)
 
     def own_reason(self, verdict: Verdict) -> str:
         match verdict:
@@ -104,6 +110,8 @@ def judge_answer(case: Case, answer: Answer, bench: Bench) -> Judged:
     """The verdict of one answer."""
     text = _text(case, answer, bench)
     nothing = _nothing_fits(bench, text) if text.state is Bytes.INVALID else None
+    if checkers.accepts_nothing(case.check) and not text.output:
+        nothing = Cause.GRAMMAR
     judged = _Answered(
         case=case,
         text=text,
@@ -120,7 +128,11 @@ def _text(case: Case, answer: Answer, bench: Bench) -> Text:
     """The text of an answer; without one it is unjudged, and not valid."""
     if answer.text is None:
         return Text(b"", None, Bytes.UNJUDGED, None, objection="there is no text")
-    text = Text.of(case, bench.grammar, *_output(answer, bench.rendered))
+    output, pieces = _output(answer, bench.rendered)
+    if bench.grammar.error is not None and not bench.layout:
+        # Another engine may well compile it: only the checker can judge.
+        return Text(output, pieces, Bytes.UNJUDGED, None, checkers.check(case.check, output))
+    text = Text.of(case, bench.grammar, output, pieces)
     if not bench.layout and text.state is not Bytes.UNJUDGED and text.objection is None:
         return replace(text, state=Bytes.VALID)
     return text
@@ -157,7 +169,7 @@ def _nothing_fits(bench: Bench, text: Text) -> Cause | None:
 
 
 def _lost(answer: Answer, bench: Bench, nothing: Cause | None) -> Lost:
-    if bench.grammar.error is not None:
+    if bench.grammar.error is not None and (bench.layout or nothing is not None):
         return Lost.COMPILE
     if answer.errors or nothing is not None:
         return Lost.MASK
@@ -176,6 +188,15 @@ def _hints(case: Case, answer: Answer, verdict: Verdict) -> str:
             if valid
             else "the answer has reasoning text too"
         )
+    if verdict is not Verdict.OK and answer.tool:
+        valid = checkers.check(case.check, _data(answer.tool).strip()) is None
+        hints.append(
+            "the arguments of the tool call are valid: the server put the answer there"
+            if valid
+            else "the answer has a tool call too"
+        )
+    if answer.note:
+        hints.append(answer.note)
     if answer.unlike:
         hints.append("the answer differs if the request is sent alone")
     return "".join(f"; {hint}" for hint in hints)

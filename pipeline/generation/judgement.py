@@ -19,7 +19,7 @@ from ..grammars.case import Case
 from ..grammars.checkers import Unchecked
 from ..grammars.languages import ByteGrammar
 from ..model.outcome import Facts, judge
-from ..model.verdicts import Bytes, Cause, End, Lost, Verdict
+from ..model.verdicts import Bytes, Cause, Control, End, Lost, Verdict
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Judged:
 
     verdict: Verdict
     cause: Cause
+    cause_by: Control | None
+    """What the cause rests on; None if there is no fault, or for a server."""
     text_valid: bool
     """Whether the independent checker accepts the output, even if only by luck."""
     output: bytes
@@ -116,8 +118,8 @@ class Evidence(ABC):
         """Number of tokens in the output, if known."""
 
     @abstractmethod
-    def own_cause(self) -> Cause:
-        """The cause, if the verdict and the loss do not determine it."""
+    def own_cause(self) -> tuple[Cause, Control | None]:
+        """The cause and what it rests on, if the verdict and the loss do not determine it."""
 
     @abstractmethod
     def own_reason(self, verdict: Verdict) -> str:
@@ -136,9 +138,11 @@ class Evidence(ABC):
                 oracle_empty=self.nothing_fits is not None,
             )
         )
+        cause, by = self._cause(verdict)
         return Judged(
             verdict=verdict,
-            cause=self._cause(verdict),
+            cause=cause,
+            cause_by=None if cause is Cause.NONE else by,
             text_valid=text.objection is None,
             output=text.output,
             n_legal=text.n_legal,
@@ -146,14 +150,14 @@ class Evidence(ABC):
             reason=self._reason(verdict),
         )
 
-    def _cause(self, verdict: Verdict) -> Cause:
-        """The cause."""
+    def _cause(self, verdict: Verdict) -> tuple[Cause, Control | None]:
+        """The cause, and what it rests on."""
         if verdict in _CAUSES:
-            return _CAUSES[verdict]
+            return _CAUSES[verdict], Control.FACTS
         if verdict is Verdict.IMPOSSIBLE:
-            return self.nothing_fits or Cause.UNKNOWN
+            return self.nothing_fits or Cause.UNKNOWN, Control.FACTS
         if self.lost is Lost.COMPILE:  # a suite of ours can be corrected; imported schemas cannot
-            return Cause.ENGINE if self.case.imported else Cause.GRAMMAR
+            return (Cause.ENGINE if self.case.imported else Cause.GRAMMAR), Control.FACTS
         return self.own_cause()
 
     def _reason(self, verdict: Verdict) -> str:
@@ -187,6 +191,8 @@ _CAUSES = {
     Verdict.TRUNCATED: Cause.NONE,
     Verdict.CRASHED: Cause.RUNTIME,
     Verdict.TIMEOUT: Cause.RUNTIME,
+    Verdict.BUSY: Cause.RUNTIME,
+    Verdict.REFUSED: Cause.NONE,
     Verdict.NO_STOP: Cause.SPECIAL,
     Verdict.CHECKER_DISAGREES: Cause.ENGINE,
 }

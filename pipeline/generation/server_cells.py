@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from itertools import chain
 
 from ..grammars.case import Case
-from ..grammars.languages import ByteGrammar
+from ..grammars.languages import ByteGrammar, Languages
 from ..model.names import SENTINEL, Row
+from ..model.verdicts import Enforcement
 from . import judge_answer
 from .generating import Generated, Inputs, TokenStep
 from .request import Request
@@ -46,23 +47,23 @@ class ServerCells:
         sentinels = [request for request in requests if request.case.suite == SENTINEL]
         others = [request for request in requests if request.case.suite != SENTINEL]
         shown = list(self._remote.ask(sentinels))
-        enforced = _enforced(shown)
+        enforced = _enforced(shown, self._inputs.languages)
         for request, answer in chain(shown, self._remote.ask(others)):
-            enforces = enforced.get(request.case.grammar.kind, True)
+            enforces = enforced.get(request.case.grammar.kind)
             yield self._judged(request, answer, enforces)
 
     def timings(self) -> Row | None:
         """See `generating.Generation`."""
         return None
 
-    def _judged(self, request: Request, answer: Answer, enforces: bool) -> Generated:
+    def _judged(self, request: Request, answer: Answer, enforces: bool | None) -> Generated:
         inputs, case, exact = self._inputs, request.case, self._promised is None
         grammar = inputs.languages[case].grammar
         if self._promised is not None:
             case = self._promised(case)
             grammar = ByteGrammar(case.grammar.engine_text()[1])
         bench = judge_answer.Bench(
-            grammar, inputs.oracle, inputs.vocabulary.rendered, exact, enforces
+            grammar, inputs.oracle, inputs.vocabulary.rendered, exact, enforces is not False
         )
         columns: Row = {
             "n_tokens": answer.n_tokens,
@@ -70,6 +71,7 @@ class ServerCells:
             "engine_error": answer.errors[0] if answer.errors else None,
             "n_engine_errors": None if answer.errors is None else len(answer.errors),
             "http_status": answer.status,
+            "enforcement": _enforcement(grammar, enforces, exact).value,
             "prompt_ids": list(inputs.prompts.ids(request.case.prompt)) if exact else None,
         }
         if answer.text is None:
@@ -112,11 +114,20 @@ def provided(
         server.close()
 
 
-def _enforced(answers: Sequence[tuple[Request, Answer]]) -> Mapping[str, bool]:
+def _enforcement(grammar: ByteGrammar, enforces: bool | None, exact: bool) -> Enforcement:
+    if enforces is None or (grammar.error is not None and not exact):
+        return Enforcement.UNKNOWN
+    return Enforcement.ENFORCED if enforces else Enforcement.IGNORED
+
+
+def _enforced(
+    answers: Sequence[tuple[Request, Answer]], languages: Mapping[Case, Languages]
+) -> Mapping[str, bool]:
     """For each kind of grammar with a usable sentinel answer: whether the server enforces it."""
     found: dict[str, bool] = {}
     for request, answer in answers:
-        shown = judge_answer.shows_constant(request.case, answer)
+        grammar = languages[request.case].grammar
+        shown = judge_answer.shows_constant(request.case, answer, grammar)
         if shown is not None:
             kind = request.case.grammar.kind
             found[kind] = found.get(kind, False) or shown

@@ -83,6 +83,11 @@ def check(check: Check, output: bytes) -> str | None:
     return None if reason is None else _one_line(reason)
 
 
+def accepts_nothing(check: Check) -> bool:
+    """Whether no output at all can pass: the schema is `false`, or the negation of everything."""
+    return isinstance(check, Json) and check.schema in (False, {"not": {}}, {"not": True})
+
+
 def fault(check: Check) -> str | None:
     """Why this checker cannot judge any output (invalid regex or schema), or None."""
     match check:

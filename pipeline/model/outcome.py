@@ -33,6 +33,8 @@ _DIRECT = {
     End.LOAD_REFUSED: Verdict.LOAD_REFUSED,
     End.BUILDER_REFUSED: Verdict.BUILDER_REFUSED,
     End.REFUSED: Verdict.GRAMMAR_ERROR,
+    End.DECLINED: Verdict.REFUSED,
+    End.BUSY: Verdict.BUSY,
     End.CLOSED: Verdict.CRASHED,
     End.FAILED: Verdict.CRASHED,
     End.GARBLED: Verdict.CRASHED,
@@ -43,8 +45,8 @@ def judge(facts: Facts) -> Verdict:
     """The verdict of a cell: the first matching row of the table in the README."""
     if facts.end in _DIRECT:
         return _DIRECT[facts.end]
-    if facts.lost is Lost.MASK and facts.oracle_empty:
-        return Verdict.IMPOSSIBLE  # the engine reports "no token fits" as a failed mask
+    if facts.lost in (Lost.MASK, Lost.COMPILE) and facts.oracle_empty:
+        return Verdict.IMPOSSIBLE  # the engine reports "no token fits" as a failed mask or grammar
     if facts.lost is not Lost.NO:
         if facts.end is not End.LOST:
             return Verdict.UNENFORCED

@@ -16,8 +16,10 @@ class Verdict(StrEnum):
     UNENFORCED = "unenforced"
     EARLY_STOP = "early_stop"
     NO_STOP = "no_stop"
+    REFUSED = "refused"
     CRASHED = "crashed"
     TIMEOUT = "timeout"
+    BUSY = "busy"
     DEAD_END = "dead_end"
     STOPPED = "stopped"
     GRAMMAR_ERROR = "grammar_error"
@@ -58,6 +60,23 @@ class Cause(StrEnum):
     UNKNOWN = "unknown"
 
 
+class Control(StrEnum):
+    """What a cause rests on. The controls are tables with one part made true."""
+
+    GREEDY = "greedy"
+    """The builder's entries, tokenized greedily, mend the fault."""
+    TRUE_BYTES = "true_bytes"
+    """True bytes with the builder's tokenization mend it."""
+    TRUE_MARKS = "true_marks"
+    """The true special marks and end id mend it."""
+    TRUE_TABLE = "true_table"
+    """Only a wholly true table mends it; or, with the cause `engine`, it stands even there."""
+    LIKENESS = "likeness"
+    """Enough faults of the same kind and builder had this cause."""
+    FACTS = "facts"
+    """No experiment was needed: the tokens and bytes of the cell show it."""
+
+
 class End(StrEnum):
     """How a cell's decoding ended."""
 
@@ -74,12 +93,25 @@ class End(StrEnum):
     BUILDER_REFUSED = "builder_refused"
     REFUSED = "refused"
     """A server refused the request (HTTP 4xx), or an imported case could not be read."""
+    DECLINED = "declined"
+    """The model of a server declined to answer."""
+    BUSY = "busy"
+    """A server asked to wait longer than allowed, or was still busy after the retries."""
     CLOSED = "closed"
     """The connection to a server failed or broke off."""
     FAILED = "failed"
     """A server failed (HTTP 5xx)."""
     GARBLED = "garbled"
     """A server's reply was not a valid answer."""
+
+
+class Enforcement(StrEnum):
+    """Whether a server enforces grammars of this kind, as the sentinel cases show."""
+
+    ENFORCED = "enforced"
+    IGNORED = "ignored"
+    UNKNOWN = "unknown"
+    """No sentinel answer shows it, or our engine does not compile the grammar."""
 
 
 class Lost(StrEnum):

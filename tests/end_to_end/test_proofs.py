@@ -159,7 +159,7 @@ def test_exactness_has_every_class(default_run: Finished, bpe: Finished) -> None
     every_byte = {bytes([byte]) for byte in range(256)}
     assert every_byte <= set(unfixed["probe"])
     plain = bpe.table("exactness").filter(builder="fixed", verdict="inexact")
-    assert set(plain["class"]) == {"special_returned", "invalid_utf8"}
+    assert set(plain["class"]) == {"special_returned"}
 
 
 def test_specials_are_kept_out_of_free_text(default_run: Finished, bpe: Finished) -> None:

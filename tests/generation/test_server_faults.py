@@ -56,7 +56,21 @@ FAULTS: dict[str, tuple[str, str, int | None, str]] = {
     "deep": ("crashed", "garbled", 200, "nested too deeply"),
     "endless": ("crashed", "garbled", 200, "the answer is too long"),
     "redirect": ("crashed", "garbled", 302, "not followed"),
-    "other_end": ("crashed", "garbled", 200, "content_filter"),
+    "other_end": ("ok", "stop_id", 200, "finish_reason 'content_filter'"),
+    **dict.fromkeys(
+        ("eos", "eos_token", "upper_case", "end_turn", "no_reason", "parts"),
+        ("ok", "stop_id", 200, ""),
+    ),
+    "infinite_usage": ("ok", "stop_id", 200, ""),
+    "huge_usage": ("ok", "stop_id", 200, ""),
+    "max_tokens": ("truncated", "token_limit", 200, "limit"),
+    "declines": ("refused", "declined", 200, "the model declined: I cannot help with that"),
+    "tool": ("early_stop", "stop_id", 200, "the arguments of the tool call are valid"),
+    "surrogate_in_the_message": ("grammar_error", "refused", 400, "HTTP 400: half ?"),
+    "busy_for_an_hour": ("busy", "busy", 429, "asks to wait 3600 s; HTTP 429: slow down"),
+    "busy_for_ever": ("busy", "busy", 429, "HTTP 429: slow down"),
+    "busy_in_ms": ("ok", "stop_id", 200, ""),
+    "busy_until_a_date": ("ok", "stop_id", 200, ""),
     "wrong": ("silent_corruption", "stop_id", 200, "no engine error is seen"),
     "lost": ("unenforced", "token_limit", 200, "the engine reported an error"),
     "cut": ("truncated", "token_limit", 200, "limit"),
@@ -317,3 +331,34 @@ def _wait_until(true: Any) -> None:
     while not true():
         assert time.monotonic() < until
         time.sleep(0.05)
+
+
+def test_a_denied_request_stops_the_run_with_one_sentence(tmp_path: Path) -> None:
+    """HTTP 401 was a `grammar_error` for each cell with exit 0, as if grammars were refused."""
+    suite = write_suite(tmp_path, case("denied", SCHEMA), case("right", SCHEMA))
+    done = pipeline(tmp_path, "run", *ONE, "grammar=path", suite, command(tmp_path))
+    assert done.code == 2
+    assert "HTTP 401: no such key" in done.err
+    assert "set BYTE_EXACT_API_KEY" in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_schema_that_only_our_engine_cannot_compile_is_judged_by_the_checker(
+    tmp_path: Path,
+) -> None:
+    """A server that enforces `not` was `unenforced`, because llguidance does not compile it."""
+    schema = SCHEMA | {"not": {"type": "string"}}
+    suite = write_suite(tmp_path, case("right", schema), case("wrong", schema))
+    done = pipeline(tmp_path, "run", *ONE, "grammar=path", suite, command(tmp_path))
+    assert done.code == 0, done.err
+    rows = {row["case"]: row for row in done.table("cells").to_dicts()}
+    assert (rows["right"]["verdict"], rows["right"]["enforcement"]) == ("ok", "unknown")
+    assert rows["wrong"]["verdict"] == "silent_corruption"
+    assert "the checker rejects the output" in rows["wrong"]["reason"]
+
+
+def test_the_empty_answer_to_the_impossible_is_impossible(tmp_path: Path) -> None:
+    suite = write_suite(tmp_path, case("empty", {"not": {}}))
+    done = pipeline(tmp_path, "run", *ONE, "grammar=path", suite, command(tmp_path))
+    assert done.code == 0, done.err
+    assert done.table("cells")["verdict"].to_list() == ["impossible"]

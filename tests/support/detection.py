@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import cast
 
 from pipeline.audit import special_tokens
 from pipeline.audit import walks as audit_walks
+from pipeline.audit.controls import Found, Shown
 from pipeline.audit.masks import FAULTS
 from pipeline.audit.walks import Walker
 from pipeline.engines import builders
@@ -29,8 +30,10 @@ from pipeline.grammars import suites
 from pipeline.grammars.case import Case
 from pipeline.grammars.languages import Languages
 from pipeline.model.names import Row
-from pipeline.model.verdicts import Strategy, Verdict
+from pipeline.model.verdicts import Cause, Control, Standing, Strategy, Verdict
 from pipeline.native import llama
+from pipeline.results.standing import standings
+from pipeline.results.tables import parquet
 from pipeline.runs.worker import token_tables, walks
 from pipeline.runs.worker.channel import Channel
 from pipeline.runs.worker.judge import Judge
@@ -40,6 +43,7 @@ from pipeline.system.clock import UNTIMED
 from pipeline.vocab.files import forge, source
 from pipeline.vocab.vocabulary import read
 from support import laws
+from support.audits import Collector
 from support.broken_builders import BROKEN, BrokenBuilder
 from support.command import ROOT
 from support.laws import Subject
@@ -49,7 +53,7 @@ from support.workers import job as audit_of
 VOCABULARIES = ("llama_spm", "llama_bpe")
 GENERATED = ("forced_literal", "enum", "half_free")
 AUDITS = ("token_table", "exactness", "position_0", "specials")
-SUITES = (*AUDITS, "walks", "strings", *GENERATED, "laws")
+SUITES = (*AUDITS, "standing", "walks", "strings", *GENERATED, "laws")
 
 N_WALKS = 17
 """One walk per grammar of `walks.yaml`, with alternating strategies."""
@@ -58,20 +62,6 @@ EVERY = 2
 _HARMLESS = {Verdict.OK, Verdict.TRUNCATED, Verdict.IMPOSSIBLE}
 
 Faults = frozenset[Hashable]
-
-
-@dataclass
-class _Collector:
-    """A channel that keeps the rows of each table."""
-
-    kept: dict[str, list[Row]] = field(default_factory=dict[str, list[Row]])
-
-    def rows(self, table: str, rows: Sequence[Row] | Iterator[Row]) -> None:
-        self.kept.setdefault(table, []).extend(rows)
-
-    def started(self, *unit: str) -> None: ...
-
-    def done(self, *unit: str) -> None: ...
 
 
 @dataclass
@@ -102,7 +92,7 @@ class Detector:
         )
         return Session(
             job=job,
-            channel=cast(Channel, _Collector()),
+            channel=cast(Channel, Collector()),
             clock=UNTIMED,
             model=self.model,
             weights="",
@@ -154,7 +144,7 @@ class Detector:
             self.session.engine = cast(Llguidance, engine)
             self.session.job = self.session.job.planned(builders=(builder.name,))
             self.session.__dict__.pop("pending", None)  # of the builder before
-            self.session.channel = cast(Channel, collector := _Collector())
+            self.session.channel = cast(Channel, collector := Collector())
             token_tables.run(self.session, Tables({builder.name: table}), self.judge)
             for suite in AUDITS:
                 yield suite, _audit_faults(suite, table, collector.kept)
@@ -162,6 +152,7 @@ class Detector:
             yield "strings", self._string_faults(table)
             for suite in GENERATED:
                 yield suite, self._generation_faults(suite, builder.name, table, engine)
+            yield "standing", _standing(collector.kept)
             subject = Subject(builder, material, cast(Llguidance, engine))
             yield "laws", iter(sorted(laws.broken(subject)))
 
@@ -220,10 +211,22 @@ class Detector:
                 table,
                 self.languages[request.case].grammar,
                 self.judge.oracle,
-                lambda: False,
+                _no_experiment,
             )
             if judged.verdict not in _HARMLESS:
                 yield request.key, judged.verdict
+
+
+def _no_experiment(_: Shown) -> Found:
+    return Found(Cause.UNKNOWN, Control.FACTS)
+
+
+def _standing(kept: dict[str, list[Row]]) -> Iterator[Hashable]:
+    """The standing after the audit of the table and its tokenization, without walks."""
+    tables = {name: parquet.frame(name, rows) for name, rows in kept.items()}
+    for row in standings.of(tables, {"status": "complete"}).iter_rows(named=True):
+        if row["standing"] != Standing.SAFE:
+            yield row["standing"]
 
 
 def _cases(suite: str) -> tuple[Case, ...]:

@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections import Counter
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,12 @@ TEXTS: dict[str, tuple[str | None, str]] = {
     "nothing": (None, "stop"),
     "half_a_character": ("\ud800", "stop"),
     "other_end": (RIGHT, "content_filter"),
+    "eos": (RIGHT, "eos"),
+    "eos_token": (RIGHT, "eos_token"),
+    "upper_case": (RIGHT, "STOP"),
+    "end_turn": (RIGHT, "end_turn"),
+    "no_reason": (RIGHT, ""),
+    "max_tokens": ('{"k":"ri', "max_tokens"),
 }
 """Prompt → (text of the answer, `finish_reason`)."""
 
@@ -112,6 +119,48 @@ class Handler(BaseHTTPRequestHandler):
     def fault_redirect(self) -> None:
         self._send(302, b"", {"Location": os.environ[CANARY]})
 
+    def fault_parts(self) -> None:
+        thinking = {"type": "thinking", "thinking": "let me see"}
+        texts = [{"type": "text", "text": part} for part in (RIGHT[:3], RIGHT[3:])]
+        self._answer([thinking, *texts], None)
+
+    def fault_declines(self) -> None:
+        self._answer(None, "stop", refusal="I cannot help with that")
+
+    def fault_tool(self) -> None:
+        call = {"type": "function", "function": {"name": "f", "arguments": RIGHT}}
+        self._answer(None, "tool_calls", tool_calls=[call])
+
+    def fault_infinite_usage(self) -> None:
+        self._answer(RIGHT, "stop", usage='{"completion_tokens": 1e999}')
+
+    def fault_huge_usage(self) -> None:
+        self._answer(RIGHT, "stop", usage='{"completion_tokens": 1' + "0" * 400 + "}")
+
+    def fault_surrogate_in_the_message(self) -> None:
+        self._send(400, b'{"error":{"message":"half \\ud800"}}')
+
+    def fault_busy_for_an_hour(self) -> None:
+        self._send(429, b'{"error":{"message":"slow down"}}', {"Retry-After": "3600"})
+
+    def fault_busy_in_ms(self) -> None:
+        if asked["busy_in_ms"] == 1:
+            self._send(429, b"{}", {"retry-after-ms": "20"})
+        else:
+            self._answer(RIGHT, "stop")
+
+    def fault_busy_until_a_date(self) -> None:
+        if asked["busy_until_a_date"] == 1:
+            self._send(503, b"{}", {"Retry-After": formatdate(time.time() - 5, usegmt=True)})
+        else:
+            self._answer(RIGHT, "stop")
+
+    def fault_busy_for_ever(self) -> None:
+        self._send(429, b'{"error":{"message":"slow down"}}', {"Retry-After": "0.01"})
+
+    def fault_denied(self) -> None:
+        self._send(401, b'{"error":{"message":"no such key"}}')
+
     def fault_reasoning(self) -> None:
         self._answer("", "stop", reasoning_content=RIGHT)
 
@@ -123,10 +172,13 @@ class Handler(BaseHTTPRequestHandler):
         value = {name: part["const"] for name, part in schema["properties"].items()}
         self._answer(json.dumps(value, separators=(",", ":")), "stop")
 
-    def _answer(self, text: str | None, reason: str, **beside: str) -> None:
+    def _answer(
+        self, text: object, reason: str | None, *, usage: str = "null", **beside: object
+    ) -> None:
+        """`usage` is JSON, which may have numbers that Python does not write."""
         message = {"role": "assistant", "content": text, **beside}
         choice = {"index": 0, "message": message, "finish_reason": reason}
-        self._send(200, json.dumps({"choices": [choice], "usage": None}).encode())
+        self._send(200, f'{{"choices": {json.dumps([choice])}, "usage": {usage}}}'.encode())
 
     def _send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

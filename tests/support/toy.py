@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.audit.controls import Controls
 from pipeline.audit.masks import Finding, MaskJudge
 from pipeline.audit.token_oracle import TokenOracle
 from pipeline.engines.llguidance import Llguidance
@@ -203,7 +204,6 @@ class Bench:
                 logits[[*never]] = -np.inf
                 advance(cell, logits)
             transcript = cell.transcript()
-        before = transcript.steps[: transcript.loss.step if transcript.loss else 0]
         return evaluate(
             case,
             transcript,
@@ -211,13 +211,12 @@ class Bench:
             self.table,
             self.languages(case).grammar,
             self.oracle,
-            partial(self._control, case, [step.token for step in before]),
+            partial(self._controls.cause, "builder", self.table, case),
         )
 
-    def _control(self, case: Case, tokens: Sequence[int]) -> bool:
-        true = Bench(self.vocabulary, table_of(self.vocabulary), self.engine)
-        with closing(true.compile(case)) as matcher:
-            return all(matcher.consume(token) for token in tokens) and matcher.mask() is not None
+    @cached_property
+    def _controls(self) -> Controls:
+        return Controls(self.engine, table_of(self.vocabulary))
 
 
 def advance(cell: Cell, logits: np.ndarray) -> int | None:

@@ -25,6 +25,10 @@ class Answer:
     n_tokens: int | None = None
     aside: str = ""
     """Text besides the answer, such as the reasoning of a chat."""
+    tool: str = ""
+    """The arguments of a tool call, if there is one."""
+    note: str = ""
+    """What was unusual about the answer."""
     said: str = ""
     """Why there is no text."""
     errors: tuple[str, ...] | None = None
@@ -53,7 +57,9 @@ def answer(reply: Reply, interface: Interface) -> Answer:
     if reply.status is None:
         end = End.TIMEOUT if reply.fault is Fault.TIMEOUT else End.CLOSED
         return Answer(end, said=reply.said)
-    if reply.status >= 500 or reply.status == 429:
+    if reply.status == 429:
+        return Answer(End.BUSY, reply.status, said=_words(reply))
+    if reply.status >= 500:
         return Answer(End.FAILED, reply.status, said=_words(reply))
     if reply.status >= 400:
         return Answer(End.REFUSED, reply.status, said=_words(reply))
@@ -66,7 +72,7 @@ def answer(reply: Reply, interface: Interface) -> Answer:
         found = interface.read(json.loads(reply.body))
     except RecursionError:
         return Answer(End.GARBLED, 200, said="JSON nested too deeply")
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError):
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
         return Answer(End.GARBLED, 200, said=f"not a valid answer: {_quoted(reply.body)}")
     return found
 
@@ -79,6 +85,7 @@ def _words(reply: Reply) -> str:
         text = str(cast("dict[str, Any]", error)["message"] if isinstance(error, dict) else error)
     except (KeyError, TypeError, ValueError, RecursionError):
         pass
+    text = text.encode("utf-8", "replace").decode()  # it may have half a character
     return f"HTTP {reply.status}: {' '.join(text.split())[:300]}"
 
 

@@ -18,7 +18,7 @@ from ...model.verdicts import End
 from ..request import Request
 from ..settings import TargetSettings
 from .answer import Answer, Interface, answer
-from .http import exchange
+from .http import Address, exchange
 from .launch import Launched
 from .provide import Provided
 
@@ -27,6 +27,9 @@ _AGAIN = (429, 500, 502, 503, 504)
 _BACK_OFF = 0.25
 """Seconds before the first retry; each next retry waits twice as long."""
 _LONGEST_WAIT = 10.0
+"""Longest wait that a server may ask for, in seconds; beyond that a case is `busy`."""
+_DENIED = (401, 403, 404)
+"""Statuses that say nothing about a grammar: the key or the address is wrong."""
 _ENOUGH = 8
 """Consecutive hanging requests, or restarts, after which no more requests are sent."""
 
@@ -108,9 +111,15 @@ class Remote:
             found = answer(reply, self._interface)
             dead = self._server.own is not None and not self._server.own.alive
             again = found.end is End.CLOSED or found.status in _AGAIN
+            if found.status in _DENIED:
+                raise PipelineError(_denied(self._server.address, self._interface.path, found))
             if dead or not again or attempt == self._settings.retries:
                 return found
-            time.sleep(min(reply.retry_after or _BACK_OFF * 2**attempt, _LONGEST_WAIT))
+            wait = reply.retry_after
+            if wait is not None and wait > _LONGEST_WAIT:
+                said = f"the server asks to wait {wait:.0f} s; {found.said}"
+                return Answer(End.BUSY, found.status, said=said)
+            time.sleep(_BACK_OFF * 2**attempt if wait is None else wait)
             attempt += 1
 
     def _send_alone(self, own: Launched, request: Request, first: Answer | None = None) -> Answer:
@@ -137,3 +146,12 @@ class Remote:
             raise PipelineError(f"not sent: the server had died or hung {_ENOUGH} times")
         self._restarts += 1
         own.restart()
+
+
+def _denied(address: Address, path: str, found: Answer) -> str:
+    what = (
+        f"target.url does not offer {path} there: correct target.url"
+        if found.status == 404
+        else "set BYTE_EXACT_API_KEY to a key that the server accepts"
+    )
+    return f"The server at {address} denied the request ({found.said}); {what}."

@@ -5,11 +5,15 @@ It uses no proxy and follows no redirect, so no answer can cause a request to an
 
 from __future__ import annotations
 
+import contextlib
+import email.utils
 import http.client
+import math
 import os
 import socket
 import time
 from dataclasses import dataclass
+from email.message import Message
 from enum import StrEnum
 from urllib.parse import urlsplit
 
@@ -106,7 +110,7 @@ def exchange(
             status=response.status,
             body=data,
             server=response.getheader("Server") or "",
-            retry_after=_seconds(response.getheader("Retry-After")),
+            retry_after=_seconds(response.headers),
             fault=Fault.TOO_LONG if len(data) > _MOST else None,
         )
     except TimeoutError:
@@ -140,5 +144,19 @@ def _wait(sock: socket.socket, until: float) -> None:
     sock.settimeout(left)
 
 
-def _seconds(header: str | None) -> float | None:
-    return float(header) if header and header.isdecimal() else None
+def _seconds(headers: Message) -> float | None:
+    """The wait that the server asks for, in seconds; None if it asks for none.
+
+    `retry-after-ms` in milliseconds, `Retry-After` in seconds or as a date (RFC 9110, 10.2.3).
+    """
+    ms, after = headers.get("retry-after-ms"), headers.get("Retry-After")
+    for value, unit in ((ms, 0.001), (after, 1.0)):
+        with contextlib.suppress(TypeError, ValueError):
+            wait = float(value or "") * unit
+            if math.isfinite(wait):
+                return max(wait, 0.0)
+    try:
+        at = email.utils.parsedate_to_datetime(after or "")
+    except (TypeError, ValueError):
+        return None
+    return max(at.timestamp() - time.time(), 0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ...grammars.case import Case, Grammar
 from ...grammars.checkers import JsonValue
@@ -17,7 +17,12 @@ from ...model.verdicts import End
 from .answer import Answer
 from .http import Reply
 
-_ENDS = {"stop": End.STOP_ID, "length": End.TOKEN_LIMIT}
+_ENDS = {
+    **dict.fromkeys((None, "", "stop", "eos", "eos_token", "end_turn"), End.STOP_ID),
+    **dict.fromkeys(("length", "max_tokens"), End.TOKEN_LIMIT),
+}
+"""Values of `finish_reason`, in lower case, as servers write them."""
+_MOST_TOKENS = 2**31
 _LAYOUT = "x-guidance"
 
 
@@ -71,23 +76,54 @@ class OpenAI:
         return {"type": "json_schema", "json_schema": named}
 
     def read(self, said: Mapping[str, Any]) -> Answer:
-        """See `answer.Interface`."""
+        """See `answer.Interface`.
+
+        The text may come in parts, of which those of type `text` count. An unknown `finish_reason`
+        counts as an end, and is noted.
+        """
         choice = said["choices"][0]
         message = choice["message"] if self._chat else {"content": choice["text"]}
-        text, reason = message["content"], choice["finish_reason"]
-        aside = message.get("reasoning_content") or message.get("reasoning") or ""
-        if not isinstance(text, str | None) or not isinstance(aside, str):
-            raise TypeError
+        reason = choice.get("finish_reason")
+        text = _joined(message.get("content"))
+        refusal = message.get("refusal")
+        if refusal and not text:
+            return Answer(End.DECLINED, 200, text=None, said=f"the model declined: {refusal}")
+        end = _ENDS.get(reason.lower() if isinstance(reason, str) else reason)
         return Answer(
-            end=_ENDS.get(reason, End.GARBLED),
+            end=end or End.STOP_ID,
             status=200,
-            text=text or "",
+            text=text,
             n_tokens=_n_tokens(said.get("usage")),
-            aside=aside,
-            said="" if reason in _ENDS else f"finish_reason {reason!r}",
+            aside=_joined(message.get("reasoning_content") or message.get("reasoning")),
+            tool=_arguments(message.get("tool_calls")),
+            note="" if end else f"the server ended with finish_reason {reason!r}",
         )
 
 
+def _joined(content: object) -> str:
+    """The text of a message: itself, or its parts of type `text`. Raises TypeError."""
+    if content is None:
+        return ""
+    if isinstance(content, list):
+        parts = cast("list[dict[str, Any]]", content)
+        content = "".join(part["text"] for part in parts if part.get("type", "text") == "text")
+    if not isinstance(content, str):
+        raise TypeError
+    return content
+
+
+def _arguments(calls: object) -> str:
+    """The arguments of the first tool call, as text; empty without one. Raises TypeError."""
+    if not calls:
+        return ""
+    found = cast("list[dict[str, Any]]", calls)[0]["function"]["arguments"]
+    return found if isinstance(found, str) else json.dumps(found)
+
+
 def _n_tokens(usage: Any) -> int | None:
-    """Number of tokens of an answer, if reported."""
-    return int(usage["completion_tokens"]) if usage else None
+    """Number of tokens of an answer, if a sensible one is reported."""
+    try:
+        n = int(usage["completion_tokens"])
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+    return n if 0 <= n < _MOST_TOKENS else None

@@ -106,7 +106,7 @@ def compare(before: Side, after: Side, allow: Sequence[str] = ()) -> Comparison:
             + f"allow=[{words}]."
         )
     cells = with_tokens(classify(pairs), before, after)
-    changed, notes = table_changes.changes(before, after)
+    changed, notes = table_changes.changes(before, after, _compared(before, after))
     return Comparison(
         before=before,
         after=after,

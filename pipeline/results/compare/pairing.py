@@ -101,7 +101,7 @@ def with_tokens(cells: pl.DataFrame, before: Side, after: Side) -> pl.DataFrame:
     """
     for side, end in ((before, "before"), (after, "after")):
         names = {name: f"{name}_{end}" for name in ("token", "claimed", "true")}
-        step = pl.coalesce(f"culprit_step_{end}", f"lost_at_step_{end}")
+        step = pl.col(f"culprit_step_{end}")  # a mask that was lost has no token
         cells = cells.with_columns(step.alias(f"step_{end}")).drop(
             f"culprit_step_{end}", f"lost_at_step_{end}"
         )

@@ -6,7 +6,7 @@ change is worse; a change of any other column is `changed`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import polars as pl
 
@@ -60,9 +60,12 @@ _ORDER = {change.value: place for place, change in enumerate(RowChange)}
 _CHANGED = pl.lit(RowChange.CHANGED.value)
 
 
-def changes(before: Side, after: Side) -> tuple[pl.DataFrame, list[str]]:
-    """All findings, worst first, and notes on what could not be compared."""
-    drop = [part for part in PARTS if part in before.part]
+def changes(before: Side, after: Side, compared: Collection[str]) -> tuple[pl.DataFrame, list[str]]:
+    """All findings, worst first, and notes on what could not be compared.
+
+    `compared` are the names, such as `builder`, that differ on purpose and pair nothing.
+    """
+    drop = [part for part in PARTS if part in compared]
     if before.folder is None:
         return _against_a_baseline(before, after, drop)
     standings = [

@@ -99,7 +99,7 @@ def _bar(cells: pl.DataFrame, builder: str) -> dict[str, Any]:
 
 def _culprits(run: RunView, made: Transcripts) -> list[dict[str, Any]]:
     """Tokens at which an output left its grammar or a constraint was lost, by number of cells."""
-    broken = run.cells.with_columns(step=pl.coalesce("culprit_step", "lost_at_step")).filter(
+    broken = run.cells.with_columns(step=pl.col("culprit_step")).filter(
         (pl.col("verdict") != Verdict.OK) & pl.col("step").is_not_null()
     )
     steps = run.table("steps").select("cell_key", "step", "token", "true", "claimed")

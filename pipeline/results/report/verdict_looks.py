@@ -88,6 +88,18 @@ LOOKS = {
             "The builder names no usable end id: look at the tokenizer's end ids.",
         ),
         (
+            Verdict.REFUSED,
+            Group.HELD,
+            "The model of a server declined to answer.",
+            "Read its words in the reason; ask in another way.",
+        ),
+        (
+            Verdict.BUSY,
+            Group.DIED,
+            "The server asked to wait longer than allowed.",
+            "Run again later, or with fewer requests at once (target.slots).",
+        ),
+        (
             Verdict.CRASHED,
             Group.DIED,
             "The native process died.",

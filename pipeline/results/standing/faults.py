@@ -24,6 +24,7 @@ from ...model.verdicts import (
 )
 from ...system.text import quoted
 from .evidence import Evidence, Fault
+from .missing import UNFINISHED
 
 _SPELLS_A_SPECIAL = "a grammar whose text spells a special token"
 _META_SYMBOL = "a grammar with the character U+2581, which stands for a space in this vocabulary"
@@ -41,9 +42,6 @@ _FAULTY_MASKS = (
     MaskVerdict.INCOMPLETE,
 )
 _NO_FAULT = (Verdict.OK, Verdict.TRUNCATED, Verdict.IMPOSSIBLE)
-_WITHOUT_RESULT = (
-    *(Verdict.CRASHED, Verdict.TIMEOUT, Verdict.LOAD_REFUSED, Verdict.BUILDER_REFUSED),
-)
 _WRONG_TEXTS = (
     InstanceVerdict.VALID_REFUSED,
     InstanceVerdict.INVALID_ACCEPTED,
@@ -98,7 +96,7 @@ def _cells(evidence: Evidence) -> Iterator[Fault]:
     as a whole, so the engine and the runtime are parts of it."""
     not_its_own = OTHERS if evidence.subject.target == IN_PROCESS else _NOT_THE_SERVERS
     wrong = evidence.table("cells").filter(
-        ~pl.col("verdict").is_in(_words(*_NO_FAULT, *_WITHOUT_RESULT))
+        ~pl.col("verdict").is_in(_words(*_NO_FAULT, *UNFINISHED))
         & ~pl.col("cause").is_in(_words(*not_its_own))
     )
     for verdict in Verdict:

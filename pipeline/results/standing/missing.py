@@ -9,7 +9,11 @@ import polars as pl
 from ...model.verdicts import BADNESS, InstanceVerdict, MaskVerdict, Status, Verdict
 from .evidence import Evidence
 
-_UNFINISHED = (Verdict.CRASHED, Verdict.TIMEOUT, Verdict.LOAD_REFUSED, Verdict.BUILDER_REFUSED)
+UNFINISHED = (
+    *(Verdict.CRASHED, Verdict.TIMEOUT, Verdict.BUSY, Verdict.REFUSED, Verdict.LOAD_REFUSED),
+    Verdict.BUILDER_REFUSED,
+)
+"""Verdicts of cells that came to no result."""
 _UNREAD = (
     InstanceVerdict.UNREADABLE,
     InstanceVerdict.LIMIT,
@@ -41,7 +45,7 @@ def _without_table(evidence: Evidence) -> Iterator[str]:
 
 def _cells(evidence: Evidence) -> Iterator[str]:
     cells = evidence.table("cells")
-    for verdict in sorted((*_UNFINISHED, Verdict.TRUNCATED), key=lambda v: -BADNESS[v]):
+    for verdict in sorted((*UNFINISHED, Verdict.TRUNCATED), key=lambda v: -BADNESS[v]):
         same = cells.filter(verdict=verdict).sort("cell_key")
         if same.height:
             row = same.row(0, named=True)

@@ -114,13 +114,7 @@ def _bounds(found: Evidence) -> dict[str, int]:
 
 
 _JUDGED_CELLS = [
-    verdict.value
-    for verdict in Verdict
-    if verdict
-    not in (
-        *(Verdict.CRASHED, Verdict.TIMEOUT, Verdict.LOAD_REFUSED, Verdict.BUILDER_REFUSED),
-        Verdict.TRUNCATED,
-    )
+    verdict.value for verdict in Verdict if verdict not in (*missing.UNFINISHED, Verdict.TRUNCATED)
 ]
 
 

@@ -119,6 +119,7 @@ class _Cells:
         row = self._row(request) | {
             "verdict": judged.verdict.value,
             "cause": judged.cause.value,
+            "cause_by": judged.cause_by.value if judged.cause_by else None,
             "text_valid": judged.text_valid,
             "output": judged.output,
             "culprit_step": judged.culprit,

@@ -7,6 +7,7 @@ and lower packages only. `reference_tokenizers` is a separate program, for anoth
 __all__ = [
     "acceptance",
     "canonical",
+    "controls",
     "engine_mask_kinds",
     "engine_masks",
     "masks",

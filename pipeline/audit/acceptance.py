@@ -137,12 +137,20 @@ def _forced(matcher: Matcher, rest: bytes, vocabulary: Vocabulary) -> bool:
 
 
 def judge(
-    valid: bool, result: WalkResult, by_bytes: bool, by_truth: bool
+    valid: bool,
+    result: WalkResult,
+    by_bytes: bool,
+    by_truth: bool,
+    by_validator: bool | None = None,
 ) -> tuple[InstanceVerdict, Cause]:
     """The verdict of a walk, and its cause.
 
     `by_bytes`: whether the grammar over single bytes accepts the text. `by_truth`: whether a table
-    of true bytes, tokenized greedily, gets past the step where this walk ended.
+    of true bytes, tokenized greedily, gets past the step where this walk ended. `by_validator`:
+    whether an independent validator accepts the text; None if there is none.
+
+    If the grammar over single bytes and the validator both disagree with the label `valid`, the
+    label is wrong: the cause is the checker.
 
     A refused valid text is the builder's fault if both accept it, and else the engine's. An
     accepted invalid text is the engine's fault if `by_bytes` is true, and else the builder's. A
@@ -157,6 +165,9 @@ def judge(
         return InstanceVerdict.NO_STOP, Cause.BUILDER
     if valid == accepted:
         return InstanceVerdict.OK, Cause.NONE
+    wrong = InstanceVerdict.INVALID_ACCEPTED if accepted else InstanceVerdict.VALID_REFUSED
+    if by_validator is not None and by_validator == by_bytes == accepted:
+        return wrong, Cause.CHECKER
     if accepted:
-        return InstanceVerdict.INVALID_ACCEPTED, Cause.ENGINE if by_bytes else Cause.BUILDER
-    return InstanceVerdict.VALID_REFUSED, Cause.BUILDER if by_bytes and by_truth else Cause.ENGINE
+        return wrong, Cause.ENGINE if by_bytes else Cause.BUILDER
+    return wrong, Cause.BUILDER if by_bytes and by_truth else Cause.ENGINE

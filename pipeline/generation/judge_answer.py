@@ -39,6 +39,10 @@ class Bench:
     enforces: bool = True
     """Whether the sentinel showed that the target enforces grammars."""
 
+    def unknown(self, case: Case) -> bool:
+        """Whether our engine does not compile the grammar, and another engine may well do."""
+        return self.grammar.error is not None and not self.layout and not case.invalid_grammar
+
 
 def shows_constant(case: Case, answer: Answer, grammar: ByteGrammar) -> bool | None:
     """Whether a sentinel's constant is in the answer; None if the case has none, or if the answer
@@ -116,7 +120,7 @@ def judge_answer(case: Case, answer: Answer, bench: Bench) -> Judged:
         case=case,
         text=text,
         end=answer.end,
-        lost=_lost(answer, bench, nothing),
+        lost=_lost(case, answer, bench, nothing),
         nothing_fits=nothing,
         stop_allowed=True,  # not visible; a text that ends at the limit is truncated
         answer=answer,
@@ -129,7 +133,7 @@ def _text(case: Case, answer: Answer, bench: Bench) -> Text:
     if answer.text is None:
         return Text(b"", None, Bytes.UNJUDGED, None, objection="there is no text")
     output, pieces = _output(answer, bench.rendered)
-    if bench.grammar.error is not None and not bench.layout:
+    if bench.unknown(case):
         # Another engine may well compile it: only the checker can judge.
         return Text(output, pieces, Bytes.UNJUDGED, None, checkers.check(case.check, output))
     text = Text.of(case, bench.grammar, output, pieces)
@@ -168,8 +172,10 @@ def _nothing_fits(bench: Bench, text: Text) -> Cause | None:
     return why_nothing_fits(bench.grammar, text.output[: text.n_legal], oracle)
 
 
-def _lost(answer: Answer, bench: Bench, nothing: Cause | None) -> Lost:
-    if bench.grammar.error is not None and (bench.layout or nothing is not None):
+def _lost(case: Case, answer: Answer, bench: Bench, nothing: Cause | None) -> Lost:
+    if nothing is not None and bench.grammar.error is not None:
+        return Lost.COMPILE
+    if bench.grammar.error is not None and not bench.unknown(case):
         return Lost.COMPILE
     if answer.errors or nothing is not None:
         return Lost.MASK

@@ -92,11 +92,11 @@ class _Decoded(Evidence):
             if self._claims_wrong(token):
                 groups.setdefault(self.table.claimed[token], []).append(token)
         told = [
-            f"{len(ids)} legal ids ({_listed(ids)}) are claimed as {_quote(claim)}"
+            f"{_legal_ids(ids)} claimed as {_quote(claim)}"
             for claim, ids in sorted(groups.items(), key=lambda item: -len(item[1]))[:_NAMED]
         ]
         if not told and self.lost_ids:
-            told = [f"{len(self.lost_ids)} legal ids ({_listed(self.lost_ids)}) are lost"]
+            told = [f"{_legal_ids(self.lost_ids)} lost"]
         return f"no mask at step {step}" + (f": {', '.join(told)}" if told else "")
 
     @property
@@ -125,7 +125,8 @@ class _Decoded(Evidence):
                 return Cause.SPECIAL, Control.FACTS
             if step.origin is Origin.FORCED and self.text.leaves_at == culprit:
                 return Cause.TOKENIZE, Control.FACTS
-        before = steps if culprit is None else steps[: culprit + 1]
+        lost_at = len(steps) if loss is None else loss.step
+        before = steps[: lost_at if culprit is None else culprit + 1]
         if any(self._claims_wrong(step.token) for step in before):
             return Cause.BYTES, Control.FACTS
         shown = self._shown()
@@ -242,9 +243,12 @@ def _masked_at(transcript: Transcript) -> int | None:
     return len(transcript.steps) if transcript.end is End.EMPTY_MASK else None
 
 
-def _listed(ids: Sequence[int]) -> str:
+def _legal_ids(ids: Sequence[int]) -> str:
+    """`the legal id 7 is` or `3 legal ids (7, 8, 9) are`."""
+    if len(ids) == 1:
+        return f"the legal id {ids[0]} is"
     more = ", …" if len(ids) > _NAMED else ""
-    return ", ".join(map(str, ids[:_NAMED])) + more
+    return f"{len(ids)} legal ids ({', '.join(map(str, ids[:_NAMED]))}{more}) are"
 
 
 def _quote(data: bytes) -> str:

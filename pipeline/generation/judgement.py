@@ -16,7 +16,7 @@ from typing import ClassVar
 from ..audit.token_oracle import TokenOracle
 from ..grammars import checkers
 from ..grammars.case import Case
-from ..grammars.checkers import Unchecked
+from ..grammars.checkers import Json, JsonValue, Unchecked
 from ..grammars.languages import ByteGrammar
 from ..model.outcome import Facts, judge
 from ..model.verdicts import Bytes, Cause, Control, End, Lost, Verdict
@@ -156,9 +156,19 @@ class Evidence(ABC):
             return _CAUSES[verdict], Control.FACTS
         if verdict is Verdict.IMPOSSIBLE:
             return self.nothing_fits or Cause.UNKNOWN, Control.FACTS
+        if verdict is Verdict.CHECKER_DISAGREES:
+            return (Cause.CHECKER if self._only_layout else Cause.ENGINE), Control.FACTS
         if self.lost is Lost.COMPILE:  # a suite of ours can be corrected; imported schemas cannot
             return (Cause.ENGINE if self.case.imported else Cause.GRAMMAR), Control.FACTS
         return self.own_cause()
+
+    @property
+    def _only_layout(self) -> bool:
+        """Whether the checker only objects to the layout of JSON that is valid by its meaning."""
+        wanted = self.case.check
+        if not isinstance(wanted, Json) or isinstance(wanted, JsonValue):
+            return False
+        return checkers.check(JsonValue(wanted.schema), self.text.output) is None
 
     def _reason(self, verdict: Verdict) -> str:
         """The reason, in one sentence."""
@@ -181,6 +191,11 @@ class Evidence(ABC):
                 return f"{limit} was reached before the output ended"
             case Verdict.CHECKER_DISAGREES:
                 objection = self.text.objection
+                if self._only_layout:
+                    return (
+                        "the checker is narrower than the grammar: the JSON is valid by its "
+                        f"meaning, but the checker wants the compact layout: {objection}"
+                    )
                 return f"the grammar accepts the output but the checker rejects it: {objection}"
             case _:
                 return self.own_reason(verdict)
@@ -194,7 +209,6 @@ _CAUSES = {
     Verdict.BUSY: Cause.RUNTIME,
     Verdict.REFUSED: Cause.NONE,
     Verdict.NO_STOP: Cause.SPECIAL,
-    Verdict.CHECKER_DISAGREES: Cause.ENGINE,
 }
 """Verdicts with only one possible cause."""
 

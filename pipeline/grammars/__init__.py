@@ -5,4 +5,4 @@ Knows no vocabulary, token table or builder; a checker knows no engine. Imports 
 `importers.grammars` loads it to convert GBNF.
 """
 
-__all__ = ["case", "checkers", "importers", "languages", "settings", "suites"]
+__all__ = ["case", "checkers", "importers", "label_witness", "languages", "settings", "suites"]

@@ -17,6 +17,8 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY, specification_with
 
+_CLASS = r"\[\^?\]?[^]]*\]"
+"""A set in a regex whose escapes were replaced; a `]` that comes first is a member."""
 _LONGEST_REASON = 200
 """Longest reason, in characters; it fits in a table cell."""
 
@@ -148,8 +150,13 @@ def _regex_fault(source: str) -> str | None:
     except (re.error, ValueError, OverflowError, RecursionError) as error:
         return f"{source!r} is not a Python regex: {error}"
     # In UTF-8, [éè] is a set of single bytes, and é+ repeats only the last byte of é: an error.
-    bare = re.sub(r"\\.", "..", source, flags=re.DOTALL)
-    if re.search(r"\[[^]]*[^\x00-\x7f]|[^\x00-\x7f][*+?{]", bare):
+    bare = re.sub(r"\\[\x00-\x7f]", "..", source)
+    rest = re.sub(_CLASS, "c", bare)
+    if not bare.isascii() and re.search(r"\(\?[a-zA-Z]*[ix]", rest):
+        return f"{source!r} has a non-ASCII character and a flag i or x, which is not supported"
+    if not all(map(str.isascii, re.findall(_CLASS, bare))) or re.search(
+        r"[^\x00-\x7f][*+?{]", rest
+    ):
         return (
             f"{source!r} has a non-ASCII character in [...] or right before a quantifier, but it "
             "is matched against bytes: write (?:é|è)+ in place of [éè]+"

@@ -52,7 +52,7 @@ COLLECTION: dict[str, dict[str, Any]] = {
             {"valid": False, "data": []},
         ],
     },
-    "mistaken": {  # the file is wrong about its instances; the engine gets the blame
+    "mistaken": {  # the file is wrong about its instances
         "schema": {"const": 12},
         "tests": [{"valid": True, "data": 13}, {"valid": False, "data": 12}],
     },
@@ -118,9 +118,18 @@ def test_what_no_table_can_help_is_the_engines(done: Finished) -> None:
         assert found(done, builder, "unsupported") == {(None, None): ("grammar_error", "engine")}
         assert found(done, builder, "broken") == {(None, None): ("unreadable", "none")}
         assert found(done, builder, "bare") == {(None, None): ("ok", "none")}
+
+
+def test_a_wrong_label_is_the_files_fault(done: Finished) -> None:
+    """Once the engine was blamed for it, although jsonschema disagrees with the label too."""
     wrong = found(done, "fixed", "mistaken")
-    assert {wrong["0", split] for split in SPLITS} == {("valid_refused", "engine")}
-    assert {wrong["1", split] for split in SPLITS} == {("invalid_accepted", "engine")}
+    assert {wrong["0", split] for split in SPLITS} == {("valid_refused", "checker")}
+    assert {wrong["1", split] for split in SPLITS} == {("invalid_accepted", "checker")}
+    reasons = done.table("replay").filter(builder="fixed", schema="mistaken")["reason"].to_list()
+    assert set(reasons) == {
+        "the file labels it valid, but the grammar and jsonschema both refuse it",
+        "the file labels it invalid, but the grammar and jsonschema both accept it",
+    }
 
 
 def test_times_are_kept_apart_and_the_console_says_what_was_found(done: Finished) -> None:
@@ -315,10 +324,13 @@ def _ids(opened: Opened, piece: bytes) -> list[int]:
 
 def test_a_limit_and_a_late_walk_are_never_the_builders() -> None:
     """The builder gets the blame for a refused text only if bytes and true table accept it."""
-    for valid, end, by_bytes, by_truth in itertools.product(
-        (True, False), InstanceEnd, (True, False), (True, False)
+    for valid, end, by_bytes, by_truth, witness in itertools.product(
+        (True, False), InstanceEnd, (True, False), (True, False), (True, False, None)
     ):
-        verdict, cause = judge(valid, WalkResult(end, 3), by_bytes, by_truth)
+        verdict, cause = judge(valid, WalkResult(end, 3), by_bytes, by_truth, witness)
+        if cause is Cause.CHECKER:
+            assert witness is by_bytes is not valid
+            continue
         if end in {InstanceEnd.NO_MASK, InstanceEnd.LATE}:
             assert cause is Cause.ENGINE
         if verdict is InstanceVerdict.VALID_REFUSED:

@@ -21,6 +21,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from pipeline.cli import compose
@@ -338,8 +339,8 @@ def test_a_denied_request_stops_the_run_with_one_sentence(tmp_path: Path) -> Non
     suite = write_suite(tmp_path, case("denied", SCHEMA), case("right", SCHEMA))
     done = pipeline(tmp_path, "run", *ONE, "grammar=path", suite, command(tmp_path))
     assert done.code == 2
-    assert "HTTP 401: no such key" in done.err
-    assert "set BYTE_EXACT_API_KEY" in done.err
+    assert "HTTP 401: no such key" in done.out + done.err
+    assert "set BYTE_EXACT_API_KEY" in done.out + done.err
     assert "Traceback" not in done.err
 
 
@@ -348,17 +349,26 @@ def test_a_schema_that_only_our_engine_cannot_compile_is_judged_by_the_checker(
 ) -> None:
     """A server that enforces `not` was `unenforced`, because llguidance does not compile it."""
     schema = SCHEMA | {"not": {"type": "string"}}
-    suite = write_suite(tmp_path, case("right", schema), case("wrong", schema))
-    done = pipeline(tmp_path, "run", *ONE, "grammar=path", suite, command(tmp_path))
-    assert done.code == 0, done.err
-    rows = {row["case"]: row for row in done.table("cells").to_dicts()}
-    assert (rows["right"]["verdict"], rows["right"]["enforcement"]) == ("ok", "unknown")
-    assert rows["wrong"]["verdict"] == "silent_corruption"
-    assert "the checker rejects the output" in rows["wrong"]["reason"]
+    done = imported(tmp_path, ("right", schema), ("wrong", schema))
+    rows = {row["output"]: row for row in done.table("cells").to_dicts()}
+    right, wrong = rows[b'{"k":"right"}'], rows[b'{"k":"wrong"}']
+    assert (right["verdict"], right["enforcement"]) == ("ok", "unknown")
+    assert wrong["verdict"] == "silent_corruption"
+    assert "the checker rejects the output" in wrong["reason"]
 
 
 def test_the_empty_answer_to_the_impossible_is_impossible(tmp_path: Path) -> None:
-    suite = write_suite(tmp_path, case("empty", {"not": {}}))
-    done = pipeline(tmp_path, "run", *ONE, "grammar=path", suite, command(tmp_path))
+    done = imported(tmp_path, ("empty", {"not": {}}))
+    cells = done.table("cells").filter(pl.col("suite") != "sentinel")
+    assert cells["verdict"].to_list() == ["impossible"]
+
+
+def imported(folder: Path, *asked: tuple[str, dict[str, Any]]) -> Finished:
+    """A run of (prompt, schema) pairs from a collection, which may use any keyword."""
+    file = folder / "schemas.jsonl"
+    lines = [json.dumps({"prompt": prompt, "json_schema": schema}) for prompt, schema in asked]
+    file.write_text("\n".join(lines) + "\n")
+    options = ("grammar=jsonl", f"grammar.path={file}", "stages=[generate]")
+    done = pipeline(folder, "run", *ONE, *options, command(folder))
     assert done.code == 0, done.err
-    assert done.table("cells")["verdict"].to_list() == ["impossible"]
+    return done

@@ -118,7 +118,9 @@ def test_a_run_in_process_compares_with_one_of_a_server(section8: Finished) -> N
     paired = comparison.cells.filter(pl.col("suite") != "sentinel")
     assert paired["change"].is_in(["still_passing", "still_failing"]).all()
     assert comparison.exit_code("regression") == 0
-    assert comparison.hints == ("a server does not show its token table: only cells are compared",)
+    assert comparison.hints == (
+        "a server does not show its token table: only cells and standings are compared",
+    )
 
 
 def side(run: Finished, builder: str) -> Side:
@@ -372,11 +374,22 @@ def test_a_constant_shows_through_wrong_spaces() -> None:
     constant, schema, impossible, invalid, _ = suites.load(file).cases
     texts = {" qz jx kvwq7": True, "quite free text, xkvw": True, "Hello, how are you?": False}
     for text, shown in texts.items():
-        assert shows_constant(constant, Answer(End.STOP_ID, 200, text=text)) is shown
-    assert shows_constant(schema, Answer(End.STOP_ID, 200, text='{"k":" vw qz"}')) is True
-    assert shows_constant(schema, Answer(End.REFUSED, 400)) is None
+        assert showing(constant, Answer(End.STOP_ID, 200, text=text)) is shown
+    assert showing(schema, Answer(End.STOP_ID, 200, text='{"k":" vw qz"}')) is True
+    assert showing(schema, Answer(End.REFUSED, 400)) is None
     for case in (impossible, invalid):
-        assert shows_constant(case, Answer(End.STOP_ID, 200, text="anything")) is None
+        assert showing(case, Answer(End.STOP_ID, 200, text="anything")) is None
+
+
+def test_a_sentinel_cut_on_a_legal_beginning_shows_nothing() -> None:
+    """It was taken for a server that ignores grammars."""
+    _, schema, *_ = suites.load(ROOT / "datasets" / "sentinel.yaml").cases
+    assert showing(schema, Answer(End.TOKEN_LIMIT, 200, text='{"k"')) is None
+    assert showing(schema, Answer(End.TOKEN_LIMIT, 200, text="Hello, ho")) is False
+
+
+def showing(case: Case, answer: Answer) -> bool | None:
+    return shows_constant(case, answer, ByteGrammar(case.grammar.engine_text()[1]))
 
 
 @pytest.mark.parametrize(

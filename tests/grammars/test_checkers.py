@@ -269,3 +269,17 @@ def test_faults_of_the_other_kinds() -> None:
 )
 def test_reference_that_leads_to_no_schema(schema: dict[str, Any]) -> None:
     assert "does not lead to a schema" in (fault(Json(schema)) or "")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["[éè]", "é{2}", "é+", "[]é]", "[^]é]", r"[\]é]", "(?i:é)", "(?i)é", "(?x) é +", r"\é+"],
+)
+def test_a_character_that_would_be_read_as_single_bytes_is_refused(source: str) -> None:
+    """Once `[]é]` and `(?i:é)` were read over bytes, without a word."""
+    assert "non-ASCII" in (fault(Pattern(source)) or "")
+
+
+@pytest.mark.parametrize("source", ["[a[]é", "(?:é|è)+", "é[a]+", "(?i:a)[]]", r"\[é\]", "(?s:é)"])
+def test_a_character_that_means_its_bytes_in_order_is_not(source: str) -> None:
+    assert fault(Pattern(source)) is None

@@ -31,13 +31,21 @@ def test_every_judging_column_has_its_type() -> None:
 
 SAME = {
     **dict.fromkeys(
-        ("crashed", "timeout", "load_refused", "builder_refused", "grammar_error", "no_stop"),
+        (
+            "crashed",
+            "timeout",
+            "busy",
+            "load_refused",
+            "builder_refused",
+            "grammar_error",
+            "no_stop",
+        ),
         "what became of a unit: a cell, a text, a table",
     ),
     "ok": "there is no fault",
     "exact": "nothing differs",
     "inexact": "the bytes differ",
-    "thrown": "llama.cpp threw an exception or aborted",
+    "thrown": "there are no tokens: the tokenization failed",
     "greedy": "the longest token at each place",
     "stop_id": "a token was chosen on which the runtime stops",
     "empty_mask": "no token was allowed",
@@ -49,6 +57,9 @@ SAME = {
     "special": "special tokens and ids on which the runtime stops",
     "other": "none of those that have a name",
     "none": "there is nothing to name",
+    "refused": "a server or its model said that it will not do what was asked",
+    "ignored": "the runtime ignores the grammar",
+    "unknown": "it is not known",
     "added": "after, and not before",
     "removed": "before, and not after",
 }

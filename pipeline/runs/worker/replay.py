@@ -21,7 +21,7 @@ from ...audit.acceptance import Meter, WalkResult, judge, walk
 from ...engines.builders import bridge
 from ...engines.protocol import Matcher
 from ...engines.table import TokenTable
-from ...grammars import importers
+from ...grammars import importers, label_witness
 from ...grammars.importers import Entry, Instance, Item
 from ...grammars.languages import ByteGrammar
 from ...model.errors import SuiteError
@@ -192,7 +192,7 @@ class _Replayer:
                 "valid": instance.valid,
                 "n_tokens": len(ids),
                 "failed_at": walked.step,
-                "reason": error or ("" if verdict is InstanceVerdict.OK else walked.end.value),
+                "reason": _reason(instance, verdict, cause, walked, error),
                 **self._culprit(table, ids, walked, cause),
             }
 
@@ -212,7 +212,13 @@ class _Replayer:
         by_truth = (
             by_bytes and instance.valid and self._true_table_accepts(ids, walked, table, meter)
         )
-        return judge(instance.valid, walked, by_bytes, by_truth)
+        grammar = self.entry.grammar
+        by_validator = (
+            label_witness.is_instance(grammar.text, instance.text)
+            if grammar is not None and grammar.kind == "json" and by_bytes != instance.valid
+            else None
+        )
+        return judge(instance.valid, walked, by_bytes, by_truth, by_validator)
 
     def _true_table_accepts(
         self, ids: list[int], walked: WalkResult, table: TokenTable, meter: Meter
@@ -297,3 +303,17 @@ class _Replayer:
             "mask_max_us": us(max(meter.masks, default=None)),
             "engine_us": us(meter.engine),
         }
+
+
+def _reason(
+    instance: Instance,
+    verdict: InstanceVerdict,
+    cause: Cause,
+    walked: WalkResult,
+    error: str | None,
+) -> str:
+    """The reason of a walk's verdict; empty for `ok`."""
+    if cause is Cause.CHECKER:
+        label, answer = ("valid", "refuse") if instance.valid else ("invalid", "accept")
+        return f"the file labels it {label}, but the grammar and jsonschema both {answer} it"
+    return error or ("" if verdict is InstanceVerdict.OK else walked.end.value)

@@ -94,6 +94,20 @@ def can_offload() -> bool:
     return bool(_c.llama_supports_gpu_offload())
 
 
+def build() -> str:
+    """The version and the commit of llama.cpp from which the library was built (`ggml_version`,
+    `ggml_commit`); empty if it does not say."""
+    said: list[str] = []
+    for name in ("ggml_version", "ggml_commit"):
+        try:
+            function = _c._lib[name]  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType, reportUnknownVariableType]
+        except AttributeError:
+            continue
+        function.restype = ctypes.c_char_p
+        said.append(bytes(function()).decode("utf-8", "replace"))  # pyright: ignore[reportUnknownArgumentType]
+    return " ".join(part for part in (*said[:1], *(f"commit {one}" for one in said[1:])) if part)
+
+
 def system_info() -> str:
     """llama.cpp's description of its build and the processor (`llama_print_system_info`)."""
     return bytes(_c.llama_print_system_info()).decode("utf-8", "replace").strip()

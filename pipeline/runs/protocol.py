@@ -147,6 +147,8 @@ class Hello:
     libraries: dict[str, str]
     """sha256 of the native libraries."""
     device: Literal["cpu", "gpu"]
+    build: str = ""
+    """Version of ggml and commit of llama.cpp from which the library was built."""
     protocol: int = VERSION
     type: Literal["hello"] = "hello"
 

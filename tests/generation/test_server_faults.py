@@ -190,7 +190,10 @@ def test_the_run_is_complete_and_reports_lost_cells(faults: tuple[Finished, Path
     done, folder = faults
     lost = sum(verdict in {"crashed", "timeout"} for verdict, *_ in FAULTS.values())
     assert done.code == 1, done.err
-    assert f"{lost} units have no result: a native process crashed or hung." in done.out
+    assert f"{lost} units have no result: a process crashed or hung." in done.out
+    assert "Answers that could not be judged:\n  " in done.out
+    for told in ("2 × the server was busy", "1 × the model declined", "1 × the server died"):
+        assert told in done.out
     assert alive(folder) == []
     assert len(started(folder)) > 1, "it was started again after it died"
 

@@ -208,7 +208,8 @@ def _facts(run: RunView) -> list[tuple[str, str]]:
     named = {
         "run": run.name,
         "finished": volatile.get("finished"),
-        "llama.cpp": versions.get("llama-cpp-python"),
+        "llama-cpp-python": versions.get("llama-cpp-python"),
+        "llama.cpp's own build": record.get("llama_cpp_build"),
         "llguidance": versions.get("llguidance"),
         "engine": ", ".join(record.get("engine") or []),
         "byte-exact": versions.get("byte-exact"),

@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from ...model.names import SENTINEL
-from ...model.verdicts import BADNESS, RunStatus, TokenizeMode, Verdict
+from ...model.names import IN_PROCESS, SENTINEL
+from ...model.verdicts import BADNESS, End, RunStatus, TokenizeMode, Verdict
 from ...system.text import visible
 from ..standing import stored
 from ..standing.words import lines as standing_lines
@@ -85,11 +85,32 @@ def console(run: Path, manifest: dict[str, Any]) -> str:
     if manifest["refused"]:
         parts.append("Refused:\n" + "\n".join(f"  {line}" for line in manifest["refused"]))
     if manifest["lost"]:
-        parts.append(f"{manifest['lost']} units have no result: a native process crashed or hung.")
+        parts.append(f"{manifest['lost']} units have no result: a process crashed or hung.")
+    parts.append(_unjudged(cells))
     names = [f"{name}.parquet" for name, n in manifest["rows"].items() if n]
     parts.append(f"Results: {run}\n  {', '.join([*names, 'manifest.json'])}")
     lines = "\n\n".join(part for part in parts if part).split("\n")
     return "\n".join(visible(line, _LONGEST) for line in lines)
+
+
+_NO_ANSWER = {
+    End.CLOSED: "the connection failed or broke off",
+    End.FAILED: "the server failed (HTTP 5xx)",
+    End.GARBLED: "the reply was not a valid answer",
+    End.BUSY: "the server was busy",
+    End.DECLINED: "the model declined",
+    End.TIMEOUT: "there was no answer within the time limit",
+    End.CRASHED: "the server died",
+}
+"""Why a server's answer could not be judged."""
+
+
+def _unjudged(cells: pl.DataFrame) -> str:
+    """How many answers of servers could not be judged, by kind; empty if all were."""
+    served = cells.filter(pl.col("target") != IN_PROCESS)
+    counts = dict(served["ended"].value_counts().iter_rows())
+    told = [f"{counts[end]} × {why}" for end, why in _NO_ANSWER.items() if end in counts]
+    return "\n  ".join(["Answers that could not be judged:", *told]) if told else ""
 
 
 def _titled(title: str, rows: list[list[str]]) -> str:

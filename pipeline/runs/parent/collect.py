@@ -107,6 +107,7 @@ def _close(
         "versions": provenance.versions(),
         "engine": sorted({hello["engine"] for hello in hellos}),
         "devices": sorted({hello["device"] for hello in hellos}),
+        "llama_cpp_build": hellos[0].get("build", "") if hellos else "",
         "libraries": hellos[0]["libraries"] if hellos else None,
         "commit": provenance.commit(),
         "missing": found.missing,

@@ -137,6 +137,7 @@ def _hello(device: Literal["cpu", "gpu"]) -> Hello:
         versions=provenance.versions(),
         engine=llguidance.version(),
         llama_cpp=llama.system_info(),
+        build=llama.build(),
         libraries={
             "llama": provenance.file_sha256(llama.library_path()),
             "llguidance": provenance.file_sha256(llguidance.library_path()),

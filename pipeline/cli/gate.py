@@ -95,7 +95,7 @@ def baseline(action: str, *overrides: str) -> int:
             )
             return 1
     baselines.write(file, baselines.lines(side, before.expected if before else None))
-    say(f"{side.cells.height} verdicts and the standings of {side.name} saved in {file}.")
+    say(f"{side.cells.height} verdicts of {side.name} saved in {file}, with the standings.")
     return 0
 
 

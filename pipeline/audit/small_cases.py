@@ -101,13 +101,15 @@ def suite_file(case: Case, tokens: Sequence[int], about: str, command: str) -> s
     grammar: dict[str, Any] = {case.grammar.kind: case.grammar.text}
     if case.grammar.kind == "json":
         grammar = {"json": yaml.safe_load(case.grammar.text)}
-    entry = {
+    entry: dict[str, Any] = {
         "id": case.id,
         "prompt": case.prompt,
         "grammar": grammar,
         "check": _check(case),
         "tokens": [*tokens],
     }
+    if type(case.check) is Json:
+        entry["layout"] = "compact"
     document = {"suite": _SUITE, "about": about, "cases": [entry]}
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=96)
     return f"# {command}\n{text}"

@@ -183,11 +183,12 @@ def _file(**entries: dict[str, Any]) -> Validator:
 CASE_FILE = _file(
     cases=_mapping(
         "id prompt grammar check",
-        "max_tokens invalid_grammar stress tokens",
+        "layout max_tokens invalid_grammar stress tokens",
         id=_NAME,
         prompt=_TEXT,
         grammar=_GRAMMAR,
         check=_one_of(literal=_TEXT, regex=_TEXT, json=_MAP_OR_TRUE),
+        layout=_leaf("compact", const="compact"),
         max_tokens=_leaf("a whole number, 1 to 4096", type="integer", minimum=1, maximum=4096),
         invalid_grammar=_leaf("true or false", type="boolean"),
         stress=_leaf("true or false", type="boolean"),

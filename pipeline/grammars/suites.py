@@ -9,10 +9,13 @@ A suite file is YAML, or JSON if its suffix is `.json`:
         prompt: "Hello"
         grammar: {lark: 'start: "The quick brown fox"'}  # or json: a JSON Schema
         check: {literal: "The quick brown fox"}  # or regex: or json:; json: true: the grammar's
+        layout: compact  # optional, with json: exactly as json.dumps spells it without spaces
         max_tokens: 64  # optional
         invalid_grammar: false  # optional: true if it must not compile
         stress: false  # optional: true if it may exceed the engine's limits
         tokens: [1, 2]  # optional: ids to sample first, as long as the mask allows them
+
+JSON is judged by its meaning; its layout and spelling count only with `layout: compact`.
 
 A second kind has no prompts. It has grammars, each with strings it must accept and must reject:
 
@@ -48,7 +51,7 @@ from .case import (
     Suite,
     definition_hash,
 )
-from .checkers import Check, Json, Literal, Pattern, check, fault, schema_fault
+from .checkers import Check, Json, JsonValue, Literal, Pattern, check, fault, schema_fault
 
 __all__ = [
     "Case",
@@ -134,7 +137,9 @@ def _case(where: str, suite: str, raw: dict[str, Any]) -> Case:
                 "schema from; write the schema here."
             )
         wanted = raw["grammar"]["json"]
-    checker = _check(kind, wanted)
+    if "layout" in raw and kind != "json":
+        raise SuiteError(f"{where}layout: only check.json has a layout; leave it out.")
+    checker = _check(kind, wanted, raw.get("layout"))
     if reason := fault(checker):
         raise SuiteError(f"{where}check.{kind}: {reason}.")
     return Case(
@@ -161,10 +166,12 @@ def _grammar(where: str, raw: dict[str, Any], invalid: bool = False) -> Grammar:
     return Grammar("json", json.dumps(schema, separators=(",", ":"), ensure_ascii=False))
 
 
-def _check(kind: str, wanted: Any) -> Check:
+def _check(kind: str, wanted: Any, layout: str | None) -> Check:
     if kind == "literal":
         return Literal(wanted.encode())
-    return Pattern(wanted) if kind == "regex" else Json(wanted)
+    if kind == "regex":
+        return Pattern(wanted)
+    return JsonValue(wanted) if layout is None else Json(wanted)
 
 
 def _string_grammar(where: str, suite: str, raw: dict[str, Any]) -> StringGrammar:

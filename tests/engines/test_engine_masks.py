@@ -56,6 +56,7 @@ cases:
         required: [cost]
         additionalProperties: false
     check: {json: true}
+    layout: compact
 """
 
 

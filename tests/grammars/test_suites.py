@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from pipeline.grammars.case import Case, Grammar
-from pipeline.grammars.suites import Json, Literal, Pattern, load, load_named
+from pipeline.grammars.checkers import JsonValue, check
+from pipeline.grammars.suites import Literal, Pattern, load, load_named
 from pipeline.model.errors import SuiteError
 from support.command import ROOT
 from support.suite_files import SCHEMA, a_case, refusal, write
@@ -46,9 +47,22 @@ def test_yaml_file_becomes_cases(tmp_path: Path) -> None:
     assert suite.cases == (
         Case("x", "text", "Hello", Grammar("lark", 'start: "é\\n"'), Literal(b"\xc3\xa9\n"), 64),
         Case("x", "regex", "Hello", Grammar("lark", "start: /on|off/"), Pattern("on|off"), 7, True),
-        Case("x", "json", "Hello", Grammar("json", text), Json(schema), 64),
+        Case("x", "json", "Hello", Grammar("json", text), JsonValue(schema), 64),
     )
     assert len(set(suite.cases)) == 3, "cases can be kept in sets"
+
+
+def test_json_is_judged_by_meaning_unless_a_layout_is_wanted(tmp_path: Path) -> None:
+    """A space after a colon was a fault of the engine."""
+    entry = a_case(grammar={"json": SCHEMA}, check={"json": True})
+    exact = entry | {"id": "exact", "layout": "compact"}
+    meaning, layout = load(write(tmp_path, entry, exact)).cases
+    assert check(meaning.check, b'{ "a": 1 }') is None
+    assert "layout" in (check(layout.check, b'{ "a": 1 }') or "")
+    assert check(layout.check, b'{"a":1}') is None
+    assert meaning.hash != layout.hash
+    message = refusal(write(tmp_path, a_case(layout="compact")))
+    assert "layout: only check.json has a layout" in message
 
 
 def test_engine_text_is_what_the_bridge_sends() -> None:
@@ -160,7 +174,7 @@ ONE_CHECK = "it must be a mapping with exactly one of literal, regex, json."
         ({"invalid_grammar": "yes"}, 'invalid_grammar: is "yes"; it must be true or false.'),
         (
             {"chek": {}},
-            "unknown key 'chek'; it must be a mapping with id, prompt, grammar, check, "
+            "unknown key 'chek'; it must be a mapping with id, prompt, grammar, check, layout, "
             "max_tokens, invalid_grammar, stress, tokens.",
         ),
     ],

@@ -163,8 +163,8 @@ def test_a_replay_shows_who_is_at_fault_in_each_walk(tmp_path: Path) -> None:
     assert "unfixed on t is unsafe" in text(site, "index.html")
     page = text(site, replay.FILE)
     assert told in page
-    assert "t fixed 2 2 1 none none 1 grammar_error, 1 invalid_accepted 9 µs" in page
-    assert "t unfixed 1 3 1 none 2 valid_refused none 9 µs" in page
+    assert "t fixed 2 2 1 none none 1 grammar_error, 1 invalid_accepted none 9 µs" in page
+    assert "t unfixed 1 3 1 none 2 valid_refused none none 9 µs" in page
     assert "2 walks token 7 x (the table says x" in page
     shared = data(site, replay.FILE, "data")["shared"]
     rows = data(site, replay.FILE, "rows")

@@ -18,7 +18,7 @@ from .site import TABLE, Page
 
 FILE = "replay.html"
 _CULPRITS = 8
-_BLAME = tuple(cause.value for cause in (Cause.BUILDER, Cause.ENGINE, Cause.NONE))
+_BLAME = tuple(cause.value for cause in (Cause.BUILDER, Cause.ENGINE, Cause.CHECKER, Cause.NONE))
 
 
 @register

@@ -9,6 +9,7 @@ import polars as pl
 
 from ...model.names import IN_PROCESS
 from ...model.verdicts import (
+    Agreement,
     Cause,
     InstanceVerdict,
     RunStatus,
@@ -129,6 +130,14 @@ def _notes(found: Evidence) -> Iterator[str]:
             (pl.col("verdict") != Verdict.OK) & pl.col("cause").is_in(others)
         )
         yield from _of_others(cells, "cell", "cells")
+    differing = found.table("states").filter(engine_free=Agreement.DISAGREES)
+    if n := differing.height:
+        masks, where = ("mask" if n == 1 else "masks"), differing.sort("grammar")["grammar"][0]
+        yield (
+            f"In {n:,} {masks} the suite's checker, read without an engine, differs from the "
+            f"grammar, such as {where} (states.parquet): the checker is wider or narrower, or the "
+            "engine reads a lexeme greedily. This is not the builder's fault."
+        )
     disagreeing = found.table("walks").filter(verdict=WalkVerdict.CHECKER_DISAGREES)
     if disagreeing.height:
         one, where = disagreeing.height, disagreeing["grammar"][0]

@@ -56,7 +56,7 @@ def token_table_rows(
 def mask_rows(states: pl.DataFrame, walks: pl.DataFrame) -> list[list[str]]:
     """Walks, judged masks and faults of each tokenizer and builder; the first row is the header."""
     rows = [["tokenizer", "builder", "walks", "steps a walk", "non-canonical", "masks judged"]]
-    rows[0] += ["not judged", "exact", "forced only", "engine's own", "faults"]
+    rows[0] += ["not judged", "exact", "forced only", "checker differs", "faults"]
     for (tokenizer, builder), group in states.group_by(
         ["tokenizer", "builder"], maintain_order=True
     ):

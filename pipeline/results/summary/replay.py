@@ -11,7 +11,7 @@ from ...model.verdicts import Cause, InstanceVerdict
 REPLAY = "Replay (times: medians over schemas)"
 _HEAD = [
     *("tokenizer", "builder", "schemas", "walks", "right", "without a result"),
-    *("builder's faults", "engine's own"),
+    *("builder's faults", "engine's own", "suite's faults"),
 ]
 
 
@@ -45,6 +45,7 @@ def rows(replay: pl.DataFrame, times: pl.DataFrame) -> list[list[str]]:
                 _kinds(group.filter(pl.col("verdict").is_in(_NO_RESULT))),
                 _kinds(group.filter(cause=Cause.BUILDER)),
                 _kinds(group.filter(cause=Cause.ENGINE)),
+                _kinds(group.filter(cause=Cause.CHECKER)),
                 *(_us(mine[column]) for column in ("first_mask_us", "mask_p50_us", "mask_p99_us")),
             ]
         )

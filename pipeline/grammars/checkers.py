@@ -90,6 +90,26 @@ def accepts_nothing(check: Check) -> bool:
     return isinstance(check, Json) and check.schema in (False, {"not": {}}, {"not": True})
 
 
+def format_valid(check: Check, output: bytes) -> bool | None:
+    """Whether the output fits every `format` of a schema, as far as jsonschema can check them.
+
+    None if the checker has no schema with a `format`, or if the output is not strict JSON. The
+    result changes no verdict: by the standard `format` is a remark, and llguidance enforces only
+    some of them.
+    """
+    if not isinstance(check, Json) or '"format"' not in json.dumps(check.schema):
+        return None
+    if not isinstance(check.schema, dict) or schema_fault(check.schema) is not None:  # pyright: ignore[reportUnnecessaryIsInstance]
+        return None
+    draft = _draft(check.schema)
+    validator = draft(check.schema, registry=EMPTY_REGISTRY, format_checker=draft.FORMAT_CHECKER)
+    try:
+        errors = [*validator.iter_errors(strict_json(output))]
+    except (ValueError, ArithmeticError, RecursionError, Unresolvable, re.error):
+        return None
+    return not any(error.validator == "format" for error in errors)
+
+
 def fault(check: Check) -> str | None:
     """Why this checker cannot judge any output (invalid regex or schema), or None."""
     match check:

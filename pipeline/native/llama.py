@@ -95,8 +95,8 @@ def can_offload() -> bool:
 
 
 def build() -> str:
-    """The version and the commit of llama.cpp from which the library was built (`ggml_version`,
-    `ggml_commit`); empty if it does not say."""
+    """The version of ggml and the commit that the library reports (`ggml_version`, `ggml_commit`);
+    empty if it reports none."""
     said: list[str] = []
     for name in ("ggml_version", "ggml_commit"):
         try:

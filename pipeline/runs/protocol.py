@@ -148,7 +148,7 @@ class Hello:
     """sha256 of the native libraries."""
     device: Literal["cpu", "gpu"]
     build: str = ""
-    """Version of ggml and commit of llama.cpp from which the library was built."""
+    """The version of ggml and the commit that llama.cpp's library reports."""
     protocol: int = VERSION
     type: Literal["hello"] = "hello"
 

@@ -375,3 +375,15 @@ def imported(folder: Path, *asked: tuple[str, dict[str, Any]]) -> Finished:
     done = pipeline(folder, "run", *ONE, *options, command(folder))
     assert done.code == 0, done.err
     return done
+
+
+@pytest.mark.parametrize("key", ["sk-planted\n", "sk-planted\nmore"])
+def test_a_key_is_never_stored_or_printed(tmp_path: Path, key: str) -> None:
+    """A key that ends in a newline stood in cells, journal, pages and console."""
+    suite = write_suite(tmp_path, case("right", SCHEMA))
+    arguments = ("run", *ONE, "grammar=path", suite, command(tmp_path))
+    done = pipeline(tmp_path, *arguments, env={"BYTE_EXACT_API_KEY": key})
+    assert done.code == (2 if "more" in key else 0)
+    assert "planted" not in done.out + done.err
+    files = [path for path in done.folder.rglob("*") if path.is_file()]
+    assert not [path for path in files if b"planted" in path.read_bytes()]

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.grammars.checkers import Check, Json, Literal, Pattern, check, fault, strict_json
+from pipeline.grammars.checkers import (
+    Check,
+    Json,
+    JsonValue,
+    Literal,
+    Pattern,
+    check,
+    fault,
+    format_valid,
+    strict_json,
+)
 
 COUNT = Json(
     {
@@ -283,3 +293,23 @@ def test_a_character_that_would_be_read_as_single_bytes_is_refused(source: str) 
 @pytest.mark.parametrize("source", ["[a[]é", "(?:é|è)+", "é[a]+", "(?i:a)[]]", r"\[é\]", "(?s:é)"])
 def test_a_character_that_means_its_bytes_in_order_is_not(source: str) -> None:
     assert fault(Pattern(source)) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "fits"),
+    [
+        ({"format": "ipv4"}, b'"127.0.0.1"', True),
+        ({"format": "ipv4"}, b'"300.0.0.1"', False),
+        ({"properties": {"d": {"format": "date"}}}, b'{"d": "2026-13-01"}', False),
+        ({"properties": {"d": {"format": "date"}}}, b'{"d": "2026-12-01"}', True),
+        ({"type": "string"}, b'"a"', None),
+        ({"format": "date"}, b"no JSON", None),
+        ({"format": "date", "type": "strong"}, b'"2026-12-01"', None),
+    ],
+)
+def test_formats_are_checked_apart_and_change_no_verdict(
+    schema: dict[str, Any], text: bytes, fits: bool | None
+) -> None:
+    assert format_valid(JsonValue(schema), text) is fits
+    if fits is False:
+        assert check(JsonValue(schema), text) is None

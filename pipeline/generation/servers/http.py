@@ -89,13 +89,14 @@ def exchange(
 ) -> Reply:
     """Send one request; `timeout` is in seconds, for the whole exchange.
 
-    Failures do not raise: `fault` and `said` of the reply describe them.
+    Failures do not raise: `fault` and `said` of the reply describe them. Raises ConfigError for a
+    key that cannot be sent.
     """
     until = time.monotonic() + timeout
     kind = http.client.HTTPSConnection if address.tls else http.client.HTTPConnection
     connection = kind(address.host, address.port, timeout=timeout)
     headers = {"Content-Type": "application/json", "Connection": "close"}
-    if key := os.environ.get(_API_KEY):
+    if key := _key():
         headers["Authorization"] = f"Bearer {key}"
     reached = False
     try:
@@ -120,6 +121,17 @@ def exchange(
         return Reply(fault=Fault.CLOSED if reached else Fault.UNREACHED, said=said)
     finally:
         connection.close()
+
+
+def _key() -> str:
+    """The key without white space around it; empty if there is none.
+
+    Raises ConfigError, without the key, if a header cannot carry it.
+    """
+    key = os.environ.get(_API_KEY, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError(f"{_API_KEY} has a character that an HTTP header cannot carry.")
+    return key
 
 
 def _read(sock: socket.socket, response: http.client.HTTPResponse, until: float) -> bytes:

@@ -17,17 +17,9 @@ from ..protocol import Job
 from .session import Session
 
 _OUTCOME = (
-    *("verdict", "cause", "cause_by", "output", "n_tokens", "n_forced", "n_non_canonical", "ended"),
-    *("lost_at_step", "culprit_step"),
-    *(
-        "n_legal_bytes",
-        "engine_error",
-        "n_engine_errors",
-        "http_status",
-        "enforcement",
-        "reason",
-        "prompt_ids",
-    ),
+    *("verdict", "cause", "cause_by", "format_valid", "output", "n_tokens", "n_forced"),
+    *("n_non_canonical", "ended", "lost_at_step", "culprit_step", "n_legal_bytes"),
+    *("engine_error", "n_engine_errors", "http_status", "enforcement", "reason", "prompt_ids"),
 )
 """Columns of the outcome; None until there is one."""
 

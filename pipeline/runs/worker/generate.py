@@ -13,6 +13,7 @@ from ...generation import targets
 from ...generation.cell import Cell
 from ...generation.generating import Generated, GeneratingTarget, Generation, Inputs
 from ...generation.request import Request
+from ...grammars import checkers
 from ...model.names import SENTINEL, Row
 from ...vocab.token_types import attr_name
 from ..protocol import Timings, repeats
@@ -121,6 +122,7 @@ class _Cells:
             "cause": judged.cause.value,
             "cause_by": judged.cause_by.value if judged.cause_by else None,
             "text_valid": judged.text_valid,
+            "format_valid": checkers.format_valid(request.case.check, judged.output),
             "output": judged.output,
             "culprit_step": judged.culprit,
             "n_legal_bytes": judged.n_legal,

@@ -6,6 +6,7 @@ is spent in the engine, which releases the GIL.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import threading
@@ -21,7 +22,8 @@ from ...audit.acceptance import Meter, WalkResult, judge, walk
 from ...engines.builders import bridge
 from ...engines.protocol import Matcher
 from ...engines.table import TokenTable
-from ...grammars import importers, label_witness
+from ...grammars import checkers, importers, label_witness
+from ...grammars.checkers import JsonValue
 from ...grammars.importers import Entry, Instance, Item
 from ...grammars.languages import ByteGrammar
 from ...model.errors import SuiteError
@@ -123,6 +125,15 @@ class _Replayer:
         ]
 
     @cached_property
+    def formats(self) -> dict[str, bool | None]:
+        """Whether each instance fits the schema's `format`s; see `checkers.format_valid`."""
+        grammar = self.entry.grammar
+        if grammar is None or grammar.kind != "json" or '"format"' not in grammar.text:
+            return {}
+        check = JsonValue(json.loads(grammar.text))
+        return {one.id: checkers.format_valid(check, one.text) for one in self.entry.instances}
+
+    @cached_property
     def controls(self) -> dict[tuple[int, ...], bool]:
         """Whether the true table accepts a token prefix, for prefixes that were tried."""
         return {}
@@ -190,6 +201,7 @@ class _Replayer:
                 "instance": instance.id,
                 "split": split.value,
                 "valid": instance.valid,
+                "format_valid": self.formats.get(instance.id),
                 "n_tokens": len(ids),
                 "failed_at": walked.step,
                 "reason": _reason(instance, verdict, cause, walked, error),
@@ -272,6 +284,7 @@ class _Replayer:
             "instance": None,
             "split": None,
             "valid": None,
+            "format_valid": None,
             "verdict": verdict.value,
             "cause": cause.value,
             "n_tokens": None,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from ..engines.protocol import Mask, Matcher
 from ..grammars.languages import ByteGrammar, Language
-from ..model.verdicts import Agreement, MaskVerdict
+from ..model.verdicts import FAULTY_MASKS, Agreement, MaskVerdict
 from ..vocab.vocabulary import Vocabulary
 from .token_oracle import Legal, TokenOracle
 
@@ -27,16 +27,7 @@ _TRIED = 12
 Truth = tuple[Legal, bool]
 """(ids that may come next, whether the text may end)."""
 
-FAULTS = frozenset(
-    {
-        MaskVerdict.UNSOUND,
-        MaskVerdict.STOP_TOO_EARLY,
-        MaskVerdict.REFUSED_BY_CONSUME,
-        MaskVerdict.EMPTY,
-        MaskVerdict.STOP_MISSING,
-        MaskVerdict.INCOMPLETE,
-    }
-)
+FAULTS = frozenset(FAULTY_MASKS)
 """Verdicts that are faults."""
 
 

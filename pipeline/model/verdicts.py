@@ -185,6 +185,17 @@ class MaskVerdict(StrEnum):
     """The true prefix is already illegal, so there is no state to judge."""
 
 
+FAULTY_MASKS = (
+    MaskVerdict.UNSOUND,
+    MaskVerdict.STOP_TOO_EARLY,
+    MaskVerdict.REFUSED_BY_CONSUME,
+    MaskVerdict.EMPTY,
+    MaskVerdict.STOP_MISSING,
+    MaskVerdict.INCOMPLETE,
+)
+"""Verdicts of masks that are faults."""
+
+
 class MaskKind(StrEnum):
     """What the wrong tokens of a mask have in common, besides the words of `Damage`."""
 

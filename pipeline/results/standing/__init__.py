@@ -4,4 +4,4 @@ Every judgement that a person reads comes from here. Nothing is measured here: t
 pure and see tables only.
 """
 
-__all__ = ["standings", "stored", "words"]
+__all__ = ["missing", "standings", "stored", "words"]

@@ -12,6 +12,7 @@ import polars as pl
 
 from ...model.names import IN_PROCESS
 from ...model.verdicts import (
+    FAULTY_MASKS,
     ByteChange,
     Cause,
     InstanceVerdict,
@@ -33,14 +34,6 @@ _CANNOT_SPELL = "a grammar with a character that this vocabulary cannot spell"
 _SPECIAL_GRAMMARS = "specials/"
 """Grammars of walks whose literal begins with the spelling of a special token."""
 
-_FAULTY_MASKS = (
-    MaskVerdict.UNSOUND,
-    MaskVerdict.STOP_TOO_EARLY,
-    MaskVerdict.REFUSED_BY_CONSUME,
-    MaskVerdict.EMPTY,
-    MaskVerdict.STOP_MISSING,
-    MaskVerdict.INCOMPLETE,
-)
 _NO_FAULT = (Verdict.OK, Verdict.TRUNCATED, Verdict.IMPOSSIBLE)
 _WRONG_TEXTS = (
     InstanceVerdict.VALID_REFUSED,
@@ -112,7 +105,7 @@ _NOT_THE_SERVERS = (Cause.GRAMMAR, Cause.CHECKER, Cause.VOCABULARY)
 
 
 def _masks(evidence: Evidence) -> Iterator[Fault]:
-    states = evidence.table("states").filter(pl.col("verdict").is_in(_words(*_FAULTY_MASKS)))
+    states = evidence.table("states").filter(pl.col("verdict").is_in(_words(*FAULTY_MASKS)))
     by_need = pl.col("grammar").str.starts_with(_SPECIAL_GRAMMARS)
     for needs, group in (
         ("", states.filter(~by_need)),

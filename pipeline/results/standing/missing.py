@@ -14,7 +14,7 @@ UNFINISHED = (
     Verdict.BUILDER_REFUSED,
 )
 """Verdicts of cells that came to no result."""
-_UNREAD = (
+NO_RESULT = (
     InstanceVerdict.UNREADABLE,
     InstanceVerdict.LIMIT,
     InstanceVerdict.TIMEOUT,
@@ -22,6 +22,7 @@ _UNREAD = (
     InstanceVerdict.BUILDER_REFUSED,
     InstanceVerdict.LOAD_REFUSED,
 )
+"""Verdicts of texts and schemas that came to no result."""
 UNJUDGED = [
     *(MaskVerdict.NO_ORACLE.value, MaskVerdict.OVER_BUDGET.value),
     MaskVerdict.AFTER_DIVERGENCE.value,
@@ -85,7 +86,7 @@ def _states(evidence: Evidence) -> Iterator[str]:
 
 def _texts(evidence: Evidence) -> Iterator[str]:
     for table, what in (("strings", "string"), ("replay", "schema")):
-        for verdict in _UNREAD:
+        for verdict in NO_RESULT:
             same = evidence.table(table).filter(verdict=verdict)
             if same.height:
                 name = "grammar" if table == "strings" else "schema"

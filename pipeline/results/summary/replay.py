@@ -7,24 +7,12 @@ from typing import Any
 import polars as pl
 
 from ...model.verdicts import Cause, InstanceVerdict
+from ..standing.missing import NO_RESULT
 
 REPLAY = "Replay (times: medians over schemas)"
 _HEAD = [
     *("tokenizer", "builder", "schemas", "walks", "right", "without a result"),
     *("builder's faults", "engine's own", "suite's faults"),
-]
-
-
-_NO_RESULT = [
-    verdict.value
-    for verdict in (
-        InstanceVerdict.UNREADABLE,
-        InstanceVerdict.LIMIT,
-        InstanceVerdict.TIMEOUT,
-        InstanceVerdict.CRASHED,
-        InstanceVerdict.BUILDER_REFUSED,
-        InstanceVerdict.LOAD_REFUSED,
-    )
 ]
 
 
@@ -42,7 +30,7 @@ def rows(replay: pl.DataFrame, times: pl.DataFrame) -> list[list[str]]:
                 f"{group['schema'].n_unique()}",
                 f"{walked.height}",
                 f"{walked.filter(verdict=InstanceVerdict.OK).height}",
-                _kinds(group.filter(pl.col("verdict").is_in(_NO_RESULT))),
+                _kinds(group.filter(pl.col("verdict").is_in([str(word) for word in NO_RESULT]))),
                 _kinds(group.filter(cause=Cause.BUILDER)),
                 _kinds(group.filter(cause=Cause.ENGINE)),
                 _kinds(group.filter(cause=Cause.CHECKER)),

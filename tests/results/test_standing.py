@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from pipeline.results.standing import standings, stored, words
+from pipeline.results.summary import console
 from pipeline.results.tables import parquet, run_folder
 from support import standing_runs
 from support.report_runs import Row, cell, made, walked
@@ -199,3 +200,15 @@ def test_a_run_of_an_older_version_gets_its_standings_from_its_tables() -> None:
     manifest = run_folder.read_manifest(older)
     assert "standings" not in manifest["rows"]
     assert stored.read(older, manifest).height > 0
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_a_refused_sentinel_shows_something_only_where_requests_are_answered(
+    answered: bool,
+) -> None:
+    refused = {"target": "openai", "verdict": "grammar_error", "http_status": 400}
+    cells = [cell(suite="sentinel", case="invalid_schema", **refused)]
+    cells += [cell(case="c", target="openai", http_status=200)] if answered else []
+    [_, told] = console.enforcement(parquet.frame("cells", cells))
+    nothing = "" if answered else " (shows nothing: no request was answered)"
+    assert told[2:] == [f"grammar_error, HTTP 400{nothing}"]

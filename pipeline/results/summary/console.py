@@ -223,7 +223,9 @@ def _score(cells: pl.DataFrame) -> str:
 
 
 def enforcement(cells: pl.DataFrame) -> list[list[str]]:
-    """Results of the sentinel cases. Right answers to other cases do not prove enforcement."""
+    """Results of the sentinel cases. Right answers to other cases do not prove enforcement, and a
+    refusal proves something only if the server answers other requests."""
+    answering = set(cells.filter(http_status=200).select("tokenizer", "builder").rows())
     cells = cells.filter(suite=SENTINEL)
     if not cells.height:
         return []
@@ -231,16 +233,21 @@ def enforcement(cells: pl.DataFrame) -> list[list[str]]:
     rows = [["tokenizer", "builder", *cases]]
     for (tokenizer, builder), group in cells.group_by(["tokenizer", "builder"]):
         came = {row["case"]: row for row in group.iter_rows(named=True)}
-        rows.append([str(tokenizer), str(builder), *(_came(came.get(case)) for case in cases)])
+        answers = (tokenizer, builder) in answering
+        told = (_came(came.get(case), answers=answers) for case in cases)
+        rows.append([str(tokenizer), str(builder), *told])
     rows[1:] = sorted(rows[1:])
     return rows
 
 
-def _came(row: dict[str, Any] | None) -> str:
+def _came(row: dict[str, Any] | None, *, answers: bool) -> str:
     if row is None:
         return "-"
     status = row["http_status"]
-    return f"{row['verdict']}" + (f", HTTP {status}" if status is not None else "")
+    if status is None:
+        return f"{row['verdict']}"
+    nothing = "" if answers or status < 400 else " (shows nothing: no request was answered)"
+    return f"{row['verdict']}, HTTP {status}{nothing}"
 
 
 def _worst(cells: pl.DataFrame) -> str:

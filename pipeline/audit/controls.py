@@ -81,17 +81,22 @@ class Controls:
             (Cause.SPECIAL, Control.TRUE_MARKS, replace(table, special=true.special, eos=true.eos)),
         ]
         for cause, by, control in controls:
-            if control.identity != table.identity and not self._stands(control, case, shown):
+            if control.identity != table.identity and self._stands(control, case, shown) is False:
                 return Found(cause, by)
-        if not self._stands(true, case, shown):
-            return Found(Cause.BUILDER, Control.TRUE_TABLE)
-        return Found(Cause.ENGINE, Control.TRUE_TABLE)
+        match self._stands(true, case, shown):
+            case True:
+                return Found(Cause.ENGINE, Control.TRUE_TABLE)
+            case False:
+                return Found(Cause.BUILDER, Control.TRUE_TABLE)
+            case None:
+                return Found(Cause.UNKNOWN, Control.TRUE_TABLE)
 
-    def _stands(self, table: TokenTable, case: Case, shown: Shown) -> bool:
-        """Whether the fault is also there over another table."""
+    def _stands(self, table: TokenTable, case: Case, shown: Shown) -> bool | None:
+        """Whether the fault is also there over another table; None if that table does not get as
+        far as the fault."""
         with closing(self.engine.compile(table, *case.grammar.engine_text())) as matcher:
             if not all(matcher.consume(token) for token in shown.before):
-                return True
+                return None
             mask = matcher.mask()
             if mask is None:
                 return True

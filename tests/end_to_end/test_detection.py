@@ -142,20 +142,31 @@ def test_fixed_is_clean_on_llama_spm(detector: Callable[[str], Detector]) -> Non
 def test_fixed_on_llama_bpe_is_clean_but_for_what_llama_tokenize_does(
     detector: Callable[[str], Detector],
 ) -> None:
-    """`llama_tokenize` parses specials: a literal that begins with a special's name forces it."""
+    """`llama_tokenize` parses specials: a literal that begins with a special's name forces it.
+
+    Bytes that are not UTF-8 never reach it, so they are split in another way than it would.
+    """
     one = detector("llama_bpe")
     fixed = dict(one.fixed)
     walked = cast(frozenset[tuple[str, bytes, Hashable]], fixed.pop("walks"))
     forced = {case for case, before, _ in walked if before == b""}
     hidden = {case.id for case in one.languages if case.suite == "specials"}
     assert forced == hidden
-    inexact = cast(frozenset[tuple[bytes, Hashable]], fixed.pop("exactness"))
+    inexact = cast(frozenset[tuple[str, Hashable]], fixed.pop("exactness"))
     probes = {probe for probe, _ in inexact}
     assert probes
     for probe in probes:
-        assert b"<|" in probe, probe
+        assert "<|" in probe or not _is_utf8(probe.encode("latin-1")), probe
     assert fixed.pop("standing") == {Standing.LIMITED}
     assert fixed == dict.fromkeys(fixed, Faults())
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def test_matrix_is_printed_and_a_builder_that_nobody_sees_is_named() -> None:
